@@ -255,8 +255,18 @@ wheels: $(VENV)/.done  ## Build the wheels of the SDK and of the shipped tasks (
 	@$(BIN)/python -m build --no-isolation --wheel --outdir dist .
 	@$(BIN)/python -m build --no-isolation --wheel --outdir dist envs
 
+SBOM_VENV := .venv-sbom
+
+$(SBOM_VENV)/.done:
+	@test -x $(SBOM_VENV)/bin/python || $(PYTHON) -m venv $(SBOM_VENV)
+	@$(SBOM_VENV)/bin/python -m pip install -qq --disable-pip-version-check cyclonedx-bom==7.5.0
+	@touch $@
+
 .PHONY: release-check
-release-check: $(VENV)/.done  ## Whether images, citation and changelog state the version of gradus/__init__.py
+release-check: $(VENV)/.done $(SBOM_VENV)/.done  ## Whether images, citation and changelog state the version of gradus/__init__.py; SBOM (CycloneDX) in build/
+	@mkdir -p build
+	@$(SBOM_VENV)/bin/cyclonedx-py requirements --no-validate --pyproject pyproject.toml --output-reproducible --of JSON -o build/sbom.cdx.json requirements.lock
+	@echo "build/sbom.cdx.json: the packages of requirements.lock"
 	@$(BIN)/python deploy/setup/release_check.py
 
 .PHONY: lock
@@ -266,4 +276,4 @@ lock:  ## Write requirements.lock from what is installed; lines for other Python
 
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) $(GPU_VENV) $(PEERS) $(NEMO_GYM) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(GPU_VENV) $(PEERS) $(NEMO_GYM) $(SBOM_VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

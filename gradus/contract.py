@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -198,15 +198,26 @@ def compute_job_id(
     """
     task = submission.task
     content = [
-        grader,
-        rubric,
         task if isinstance(task, dict) else task.model_dump(mode="json"),
         submission.completion,
     ]
     if reads_prompt or getattr(task, "READS_PROMPT", False):
         content.append(submission.prompt)
-    digest = hashlib.sha256(_CANONICAL(content).encode()).hexdigest()
+    return hash_work(grader, rubric, map(encode_canonical, content))
+
+
+def hash_work(grader: str, rubric: str, content: Iterable[bytes]) -> str:
+    """Return the job id of work. `content`: task, completion and, where it is read, prompt, each as
+    canonical JSON."""
+    texts = [encode_canonical(grader), encode_canonical(rubric), *content]
+    digest = hashlib.sha256(b"[%b]" % b", ".join(texts)).hexdigest()
     return f"{grader.partition('@')[0]}:{digest[:40]}"
+
+
+def encode_canonical(value: Any) -> bytes:
+    """Return the JSON of a value in UTF-8, with sorted names. Raises ValueError for a number that
+    is infinite or NaN."""
+    return _CANONICAL(value).encode()
 
 
 def build_faulted(submission_id: str, kind: FaultKind, message: str, *, retryable: bool) -> Faulted:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 from weakref import WeakSet
 
 from pydantic import ValidationError
@@ -22,20 +21,17 @@ from gradus.contract import (
     RESULT,
     Faulted,
     Graded,
-    GradeRequest,
-    RawSubmission,
     build_faulted,
-    compute_job_id,
     replace_id,
 )
 from gradus.descriptions import GraderDescription
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
 from services.api.metrics import Metrics
+from services.api.packed import PackedRequest, PackedSubmission
 from services.api.parse import Reservation, run_outside_loop
-from services.api.problems import Refused
 from services.broker import Broker, FairShare, Job, QueueFull
-from services.broker.jobs import JobPayload
+from services.broker.jobs import JobTerms
 from services.broker.signing import Secrets, verify_result
 from services.tracing import TRACEPARENT
 
@@ -77,23 +73,17 @@ class Batch:
         return max(self.began_at + self.deadline_s - time.monotonic(), 0.0)
 
     def add_jobs(
-        self, submissions: Iterable[RawSubmission], payload: dict[str, Any], *, reads_prompt: bool
+        self, submissions: Iterable[PackedSubmission], terms: JobTerms, *, reads_prompt: bool
     ) -> None:
-        """Make the jobs. `payload`: the fields that all payloads share. Raises Refused (422) for
-        numbers out of range."""
+        """Make the jobs."""
         for submission in submissions:
-            try:
-                job_id = compute_job_id(
-                    payload["grader"], payload["rubric"], submission, reads_prompt=reads_prompt
-                )
-            except ValueError:
-                raise Refused(
-                    422, f"submission {submission.id!r}: a number is out of range"
-                ) from None
+            job_id = submission.compute_job_id(
+                terms.grader, terms.rubric, reads_prompt=reads_prompt
+            )
             self.submission_ids_by_job.setdefault(job_id, []).append(submission.id)
             if job_id not in self.jobs:
-                text = JobPayload(submission=submission, **payload).model_dump_json()
-                self.jobs[job_id] = Job(job_id, self.grader, text)
+                payload = terms.encode_payload(submission.encode())
+                self.jobs[job_id] = Job(job_id, self.grader, payload)
 
     def take_cached(self, texts: dict[str, str], secrets: Secrets | None) -> None:
         """Move jobs with a stored verdict from `jobs` to `cached`. `texts`: results by job id."""
@@ -121,7 +111,7 @@ class GradingDispatcher:
     async def start_batch(
         self,
         grader: GraderDescription,
-        request: GradeRequest,
+        request: PackedRequest,
         fair_share: FairShare,
         reservation: Reservation,
     ) -> Batch:
@@ -139,14 +129,14 @@ class GradingDispatcher:
         if info is None:
             batch.unqueued = ids
             return batch
-        payload = {
-            "rubric": request.rubric or info.rubrics[0],
-            "grader": info.grader,
-            "deadline": await self._broker.get_time() + batch.get_remaining_s(),
-            "traceparent": TRACEPARENT.get(),
-        }
+        terms = JobTerms(
+            rubric=request.rubric or info.rubrics[0],
+            grader=info.grader,
+            deadline=await self._broker.get_time() + batch.get_remaining_s(),
+            traceparent=TRACEPARENT.get(),
+        )
         add_jobs = partial(batch.add_jobs, reads_prompt=grader.reads_prompt)
-        await run_outside_loop(reservation.n_bytes, add_jobs, request.submissions, payload)
+        await run_outside_loop(reservation.n_bytes, add_jobs, request.submissions, terms)
         if len(batch.jobs) > MAX_JOBS_WITHOUT_LOOKUP:
             batch.take_cached(await self._broker.results(list(batch.jobs)), self.secrets)
         self.batches.add(batch)

@@ -9,12 +9,13 @@ from fastapi import APIRouter, Path, Request
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from gradus.contract import GRADER_NAME, GradeRequest
+from gradus.contract import GRADER_NAME
 from gradus.rest import GradeResponse
 from services.api import schema
 from services.api.answer import NdjsonStream, collect_results, render_json
 from services.api.authenticate import KeyedRoute, authorize_grader, check_limits
 from services.api.dispatch import Batch
+from services.api.packed import PackedRequest
 from services.api.parse import Reservation, parse_body, parse_fair_share
 from services.api.state import get_api
 from services.api.validate import KnownGrader
@@ -59,7 +60,7 @@ async def dispatch_request(name: str, request: Request) -> Batch:
 async def dispatch_valid(
     connection: HTTPConnection,
     grader: KnownGrader,
-    grade_request: GradeRequest,
+    grade_request: PackedRequest,
     reservation: Reservation,
 ) -> Batch:
     """Queue a valid request within the limits of its key. Raises Misuse, QueueFull, QueueFault."""

@@ -2,8 +2,9 @@
 
 The broker stores the submissions of an id, so that any API process can answer for it. The process
 that received the request waits for its results; if that process dies, the others still read the
-verdicts and, past the deadline, return faults for the rest. The results of a request are stored
-once, by its watcher or by the process that cancels it.
+verdicts and, past the deadline, return faults for the rest. Verdicts are stored once, as results of
+their queue jobs. What a request got besides, its faults, is stored once by its watcher or by the
+process that cancels it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pydantic import BaseModel, ConfigDict
 
 from gradus.contract import Faulted, Graded, GraderName, build_faulted, replace_id
 from gradus.errors import FaultKind, QueueFault
-from gradus.rest import GradeResponse, JobState, JobStatus
+from gradus.rest import JobState, JobStatus
 from services.api.dispatch import Batch, GradingDispatcher, parse_result
 from services.api.problems import Refused
 from services.broker import MIN_TTL_S, REFUSE_AT, Broker, QueueFull, compute_kept_share
@@ -38,11 +39,25 @@ class _Group(BaseModel):
     deadline: float  # seconds of the store's clock (`Broker.get_time`)
     items: tuple[tuple[str, str], ...]  # (submission id, job id), in the order of the request
 
+    def order(self, results: Mapping[str, Graded | Faulted]) -> list[Graded | Faulted]:
+        """Return the results in the order of the request. Raises KeyError where one is missing."""
+        return [results[submission_id] for submission_id, _ in self.items]
+
     def compute_ttl_s(self, now: float, fill: float) -> float:
         """Return the seconds for which what is known of it is kept. `now`: of the store's clock;
         `fill`: used share of its memory."""
         kept_s = max(TTL_S * compute_kept_share(fill), MIN_TTL_S)
         return max(self.deadline - now, 0) + kept_s
+
+
+class _End(BaseModel):
+    """What a request got besides the verdicts that are stored as results of queue jobs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    faults: tuple[Faulted, ...] = ()
+    cached: tuple[str, ...] = ()
+    """Submissions whose verdicts existed before the request."""
 
 
 class Jobs:
@@ -55,7 +70,8 @@ class Jobs:
     async def start(self, batch: Batch) -> str:
         """Wait for the results of `batch` in the background. Returns the job's id.
 
-        Raises QueueFull where the store's memory is full, for work with cached verdicts too.
+        Raises QueueFull where the store's memory or the part of the API key is full, for work with
+        cached verdicts too.
         """
         fill = await self._broker.get_memory_fill()
         if fill >= REFUSE_AT:
@@ -71,9 +87,16 @@ class Jobs:
             items=tuple(job_ids.items()),
         )
         group_id = secrets.token_urlsafe(24)
-        await self._broker.save_note(
-            f"job:{group_id}", group.model_dump_json(), group.compute_ttl_s(now, fill)
+        is_kept = await self._broker.keep_job(
+            group_id,
+            group.model_dump_json(),
+            group.compute_ttl_s(now, fill),
+            batch.fair_share,
+            group.deadline,
         )
+        if not is_kept:
+            await self._dispatcher.cancel(batch)
+            raise QueueFull(batch.grader, "notes")
         watcher = self._watchers[group_id] = asyncio.create_task(
             self._watch(group_id, group, batch)
         )
@@ -93,15 +116,15 @@ class Jobs:
                 raise
             await self._dispatcher.cancel(batch)
             return
-        await self._save_results(
-            group_id, group, [results[submission_id] for submission_id, _ in group.items]
-        )
+        await self._save_end(group_id, group, group.order(results))
 
-    async def _save_results(
+    async def _save_end(
         self, group_id: str, group: _Group, results: list[Graded | Faulted]
     ) -> None:
-        """Store the results, unless some are stored: every later answer has the same ones."""
-        text = GradeResponse(results=tuple(results)).model_dump_json()
+        """Store the end of a request, unless it is stored: every later answer has the same one."""
+        faults = [result for result in results if isinstance(result, Faulted)]
+        cached = [result.id for result in results if isinstance(result, Graded) and result.cached]
+        text = _End(faults=tuple(faults), cached=tuple(cached)).model_dump_json()
         fill = await self._broker.get_memory_fill()
         ttl_s = group.compute_ttl_s(await self._broker.get_time(), fill)
         await self._broker.save_note(f"done:{group_id}", text, ttl_s, replace=False)
@@ -140,19 +163,29 @@ class Jobs:
         if not can_use(group.grader):
             raise unknown
         if f"done:{group_id}" in notes:
-            response = GradeResponse.model_validate_json(notes[f"done:{group_id}"], extra="ignore")
-            return group, {result.id: result for result in response.results}
-        texts = await self._broker.results([job_id for _, job_id in group.items])
-        results: dict[str, Graded | Faulted] = {}
-        for submission_id, job_id in group.items:
-            if job_id in texts:
-                result = parse_result(texts[job_id], job_id, self._dispatcher.secrets)
-                results[submission_id] = replace_id(result, submission_id)
+            end = _End.model_validate_json(notes[f"done:{group_id}"], extra="ignore")
+            results = await self._read_stored(group) | {fault.id: fault for fault in end.faults}
+            if len(results) < len(group.items):  # the memory of verdicts is shorter
+                raise unknown
+            for submission_id in end.cached:
+                results[submission_id] = results[submission_id].model_copy(update={"cached": True})
+            return group, results
+        results = await self._read_stored(group)
         if await self._broker.get_time() > group.deadline + WATCH_SLACK_S:
             results = _add_faults(
                 group, results, FaultKind.DEADLINE, "no verdict before the deadline", retryable=True
             )
         return group, results
+
+    async def _read_stored(self, group: _Group) -> dict[str, Graded | Faulted]:
+        """Return the stored results of queue jobs, by submission."""
+        texts = await self._broker.results([job_id for _, job_id in group.items if job_id])
+        results: dict[str, Graded | Faulted] = {}
+        for submission_id, job_id in group.items:
+            if job_id in texts:
+                result = parse_result(texts[job_id], job_id, self._dispatcher.secrets)
+                results[submission_id] = replace_id(result, submission_id)
+        return results
 
     async def get_status(self, group_id: str, can_use: Callable[[str], bool]) -> JobStatus:
         """Return the state of a job. Raises Refused (404), also for a job of a grader that the
@@ -161,7 +194,7 @@ class Jobs:
         ordered = None
         status = JobState.RUNNING if results else JobState.QUEUED
         if len(results) == len(group.items):
-            ordered = tuple(results[submission_id] for submission_id, _ in group.items)
+            ordered = tuple(group.order(results))
             status = JobState.DONE
         return JobStatus(
             id=group_id, status=status, done=len(results), total=len(group.items), results=ordered
@@ -177,9 +210,7 @@ class Jobs:
         results = _add_faults(
             group, results, FaultKind.QUEUE, "cancelled by its client", retryable=False
         )
-        await self._save_results(
-            group_id, group, [results[submission_id] for submission_id, _ in group.items]
-        )
+        await self._save_end(group_id, group, group.order(results))
         self._stop(group_id)
         return await self.get_status(group_id, can_use)
 

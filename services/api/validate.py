@@ -19,8 +19,17 @@ from gradus.descriptions import GraderDescription
 from gradus.errors import Misuse, TooLarge
 from gradus.tasks.base import TOO_LONG, check_text
 from gradus.validation import convert_validation_error
-from services.api.parse import parse_json, parse_model, refuse_many_fields, refuse_nan
-from services.api.problems import MAX_ERRORS, list_mistakes, make_field_refusal
+from services.api.json_cursor import JsonCursor
+from services.api.packed import PackedRequest, PackedSubmission, pack_submission
+from services.api.parse import (
+    TWICE,
+    bound_value,
+    parse_json,
+    parse_model,
+    refuse_many_fields,
+    refuse_nan,
+)
+from services.api.problems import MAX_ERRORS, Refused, list_mistakes, make_field_refusal
 
 log = logging.getLogger("gradus.api")
 
@@ -54,18 +63,21 @@ class KnownGrader:
             )
             self._validator = jsonschema_rs.validator_for(True)
 
-    def parse_request(self, data: bytes | dict[str, Any]) -> GradeRequest:
+    def parse_request(self, data: bytes | dict[str, Any]) -> PackedRequest:
         """Return a request of JSON or of an object, with valid tasks. Raises a Misuse: 400, 413,
         422."""
-        document = parse_json(data) if isinstance(data, bytes) else data
-        if isinstance(document, dict) and isinstance(document.get("submissions"), list):
-            document = document | {"submissions": _parse_submissions(document["submissions"])}
-        request = parse_model(GradeRequest, document)
-        self.validate_tasks([submission.task for submission in request.submissions])
-        # After the tasks: the schema's mistake names the field of an infinite number.
+        packer = _Packer(self)
         if isinstance(data, bytes):
-            refuse_nan(data)
-        return request
+            document = _read_document(data, packer)
+        else:
+            document = data
+            if isinstance(data.get("submissions"), list):
+                document = data | {"submissions": ()}
+                for item in data["submissions"]:
+                    packer.add(item)
+        request = parse_model(GradeRequest, document)
+        _refuse(packer.mistakes)
+        return PackedRequest(request.rubric, request.deadline_s, packer.packed)
 
     def validate_tasks(self, tasks: Sequence[dict[str, Any]]) -> None:
         """Raise Refused for tasks that do not fit the schema, and for texts that are too long, hold
@@ -75,15 +87,19 @@ class KnownGrader:
         """
         mistakes: list[Mistake] = []
         for index, task in enumerate(tasks):
-            top: Path = ("submissions", index, "task")
-            n_found = len(mistakes)
-            _collect_bad_texts(task, top, mistakes)
-            # The validator raises UnicodeEncodeError for texts that are not Unicode.
-            if len(mistakes) == n_found and not self._validator.is_valid(task):
-                mistakes += self._list_mistakes(task, top)
+            mistakes += self.find_mistakes(task, ("submissions", index, "task"))
             if len(mistakes) > MAX_ERRORS:
                 break
         _refuse(mistakes)
+
+    def find_mistakes(self, task: dict[str, Any], top: Path) -> list[Mistake]:
+        """Return the mistakes in a task, whose path is `top`."""
+        mistakes: list[Mistake] = []
+        _collect_bad_texts(task, top, mistakes)
+        # The validator raises UnicodeEncodeError for texts that are not Unicode.
+        if not mistakes and not self._validator.is_valid(task):
+            mistakes += self._list_mistakes(task, top)
+        return mistakes
 
     def _list_mistakes(self, task: dict[str, Any], top: Path) -> list[Mistake]:
         """Return what does not fit the schema; of a large task the first mistake only, for the
@@ -133,26 +149,82 @@ def _has_other_type(branch: Sequence[jsonschema_rs.ValidationError], depth: int)
     )
 
 
-def _parse_submissions(items: list[Any]) -> tuple[RawSubmission, ...]:
-    """Return the submissions of a request. Raises Refused (413, 422) with the first mistakes."""
-    if len(items) > MAX_BATCH:
-        message = f"Should have at most {MAX_BATCH} items, not {len(items)}"
-        _refuse([Mistake(("submissions",), message, is_size=True)])
-    submissions = []
-    mistakes: list[Mistake] = []
-    for index, item in enumerate(items):
-        path: Path = ("submissions", index)
+class _Packer:
+    """The submissions of one request, each validated and made into texts before the next is read,
+    and their mistakes."""
+
+    def __init__(self, grader: KnownGrader) -> None:
+        self._grader = grader
+        self._ids: set[str] = set()
+        self._n_read = 0
+        self.packed: list[PackedSubmission] = []
+        self.mistakes: list[Mistake] = []
+
+    def add(self, item: Any, text: bytes = b"") -> None:
+        """Take the next submission. `text`: its JSON, if it was one. Raises Refused (413, 422) past
+        the bounds of a batch and of mistakes, and (400, 422) for numbers that are none."""
+        path: Path = ("submissions", self._n_read)
+        self._n_read += 1
+        if self._n_read > MAX_BATCH:
+            message = f"Should have at most {MAX_BATCH} items"
+            _refuse([Mistake(path[:1], message, is_size=True)])
         refuse_many_fields(item, path)
         try:
-            submissions.append(RawSubmission.model_validate(item))
+            submission = RawSubmission.model_validate(item)
         except ValidationError as error:
             is_size = convert_validation_error(error).status == TooLarge.status
             for inner, message in list_mistakes(error):
-                mistakes.append(Mistake((*path, *inner), message, is_size))
-        if len(mistakes) > MAX_ERRORS:
-            break
-    _refuse(mistakes)
-    return tuple(submissions)
+                self.mistakes.append(Mistake((*path, *inner), message, is_size))
+        else:
+            self._add_valid(submission, path, text)
+        if len(self.mistakes) > MAX_ERRORS:
+            _refuse(self.mistakes)
+
+    def _add_valid(self, submission: RawSubmission, path: Path, text: bytes) -> None:
+        name = submission.id
+        if name in self._ids:
+            message = f"submission id {name!r} occurs twice; ids must be unique in a request"
+            self.mistakes.append(Mistake((), message))
+        self._ids.add(name)
+        mistakes = self._grader.find_mistakes(submission.task, (*path, "task"))
+        self.mistakes += mistakes
+        if mistakes:
+            return
+        # After the task: the schema's mistake names the field of an infinite number.
+        refuse_nan(text)
+        try:
+            self.packed.append(pack_submission(submission))
+        except ValueError:
+            raise Refused(422, f"submission {name!r}: a number is out of range") from None
+
+
+def _read_document(data: bytes, packer: _Packer) -> Any:
+    """Return the value of a request's JSON, with its submissions in `packer`. Raises a Misuse."""
+    cursor = JsonCursor(data)
+    if cursor.peek() != b"{":
+        return _parse_value(data)
+    document: dict[str, Any] = {}
+    try:
+        for name_text in cursor.iter_members():
+            name = parse_json(name_text)
+            if name in document:
+                raise make_field_refusal(400, [((), TWICE)])
+            if name == "submissions" and cursor.peek() == b"[":
+                document[name] = ()
+                for text in cursor.iter_items():
+                    packer.add(_parse_value(text), text)
+            else:
+                document[name] = _parse_value(cursor.read_value())
+        cursor.close()
+    except ValueError as error:
+        raise make_field_refusal(400, [((), f"Invalid JSON: {error}")]) from None
+    return document
+
+
+def _parse_value(text: bytes) -> Any:
+    """Return the value of one submission, or of a field beside them. Raises a Misuse: 400, 413."""
+    bound_value(text)
+    return parse_json(text)
 
 
 def _refuse(mistakes: Sequence[Mistake]) -> None:

@@ -43,6 +43,7 @@ __all__ = [
     "QueueStats",
     "UnfinishedJob",
     "compute_kept_share",
+    "count_note_bytes",
 ]
 
 MAX_DELIVERIES = 3
@@ -80,6 +81,10 @@ the bound in all."""
 KEY_PARTS = 4
 """Runs of one API key may together pass the bound by as many such parts: each run has one, and
 clients choose the names of runs. A service without keys has no such bound."""
+MIN_NOTE_BYTES = 2048
+"""Bytes that the note of an asynchronous job counts at least."""
+NOTE_PARTS = 4
+"""It counts so many times its length: the faults of its submissions may take as much again."""
 MAX_FAIR_SHARES = 1000
 """Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are
 forgotten."""
@@ -90,6 +95,11 @@ SHORTEN_FROM = 0.5
 linearly less, to nothing at `REFUSE_AT`."""
 MIN_TTL_S = 60.0
 """Shortest time for which they are kept, so that waiting clients can still read them."""
+
+
+def count_note_bytes(text: str) -> int:
+    """Return the bytes that the note of an asynchronous job counts against its API key's bound."""
+    return max(NOTE_PARTS * len(text), MIN_NOTE_BYTES)
 
 
 def compute_kept_share(fill: float) -> float:
@@ -105,6 +115,8 @@ class BrokerSettings:
     lease_s: float = 30.0
     max_depth: int = 20_000
     """Jobs queued or running per grader."""
+    max_note_bytes: int = 32 * 1024 * 1024
+    """Bytes that the asynchronous jobs of one API key count: some 100,000 submissions."""
     result_ttl_s: float = 3600.0
     """Seconds to keep cached results (verdicts)."""
     uncached_ttl_s: float = 300.0
@@ -199,6 +211,16 @@ class Broker(Protocol):
         description.
 
         Without `replace` a text that is there already stays.
+        """
+
+    async def keep_job(
+        self, job_id: str, text: str, ttl_s: float, fair_share: FairShare, deadline: float
+    ) -> bool:
+        """Store the note `job:ID` of an asynchronous job within `max_note_bytes` of its API key.
+
+        Where it has no room, notes of the key's jobs whose deadlines passed `MIN_TTL_S` ago are
+        dropped, with what is stored of their ends (`done:ID`). Returns False where others leave no
+        room either; then nothing is stored. `deadline`: of the store's clock.
         """
 
     async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:

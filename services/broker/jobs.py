@@ -23,17 +23,11 @@ class Job:
     """A `JobPayload`, opaque to the broker."""
 
 
-class JobPayload(BaseModel):
-    """One submission, its rubric and its deadline: encoded by the API, decoded by a worker.
-
-    Releases of one major version work side by side: read payloads with `parse_payload`, and add
-    only fields with a default that a worker may ignore.
-    """
+class JobTerms(BaseModel):
+    """What the payloads of one request have in common."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    submission: RawSubmission
-    """The submission as it was sent; only the grader knows the type of its task."""
     rubric: RubricName
     deadline: Annotated[float, Field(allow_inf_nan=False)]
     """Seconds of the store's clock (`Broker.get_time`). A job that is claimed later ends in a
@@ -44,6 +38,21 @@ class JobPayload(BaseModel):
         Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None
     ) = None
     """W3C trace context of the request that queued the job, when requests are traced."""
+
+    def encode_payload(self, submission: str) -> str:
+        """Return the `JobPayload` of a submission. `submission`: its JSON."""
+        return f'{{"submission": {submission}, {self.model_dump_json()[1:]}'
+
+
+class JobPayload(JobTerms):
+    """One submission, its rubric and its deadline: encoded by the API, decoded by a worker.
+
+    Releases of one major version work side by side: read payloads with `parse_payload`, and add
+    only fields with a default that a worker may ignore.
+    """
+
+    submission: RawSubmission
+    """The submission as it was sent; only the grader knows the type of its task."""
 
 
 def parse_payload(text: str) -> JobPayload:
@@ -98,6 +107,7 @@ BOUNDS = {
     "run": "is full (GRADUS_QUEUE_MAX_DEPTH), and so is the part that is reserved for this run",
     "key_part": "is full (GRADUS_QUEUE_MAX_DEPTH), and so is the part for all runs of this API key",
     "draining": "takes no new jobs, as an operator wants it (`gradus queue resume` opens it)",
+    "notes": "takes no more asynchronous jobs of this API key until deadlines of others pass",
     "memory": "is full: Redis is near its `maxmemory`",
 }
 """What a queue says that refuses jobs, by the bound that they would pass."""

@@ -22,6 +22,7 @@ from gradus.descriptions import GraderInfo
 from services.broker import (
     KEY_PARTS,
     MAX_FAIR_SHARES,
+    MIN_TTL_S,
     PUT_OFF_TURNS,
     RESERVED_PART,
     TRAINING_PART,
@@ -30,6 +31,7 @@ from services.broker import (
     QueueState,
     QueueStats,
     UnfinishedJob,
+    count_note_bytes,
 )
 from services.broker.jobs import (
     DEFAULT_FAIR_SHARE,
@@ -217,6 +219,8 @@ class MemoryBroker:
         self._results = _Expiring[tuple[str, bool]]()
         """Results, and whether they are cached."""
         self._notes = _Expiring[str]()
+        self._kept = defaultdict[str, set[tuple[float, int, str]]](set)
+        """Deadline, counted bytes and id of asynchronous jobs, by API key."""
         self._workers = _Expiring[GraderInfo]()
         self._waiters = ResultWaiters()
         self._tokens = count(1)
@@ -286,6 +290,26 @@ class MemoryBroker:
     async def save_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
         if replace or not self._notes.find([key]):
             self._notes.add(key, text, ttl_s)
+
+    async def keep_job(
+        self, job_id: str, text: str, ttl_s: float, fair_share: FairShare, deadline: float
+    ) -> bool:
+        kept = self._kept[fair_share.key]
+        past = self._get_time() - MIN_TTL_S
+        n_bytes = count_note_bytes(text)
+        held = n_bytes
+        for ended, size, other in sorted(kept, reverse=True):
+            if ended < past and held + size > self._settings.max_note_bytes:
+                kept.remove((ended, size, other))
+                self._notes.drop(f"job:{other}")
+                self._notes.drop(f"done:{other}")
+            else:
+                held += size
+        if held > self._settings.max_note_bytes:
+            return False
+        kept.add((deadline, n_bytes, job_id))
+        self._notes.add(f"job:{job_id}", text, ttl_s)
+        return True
 
     async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
         return self._notes.find(keys)

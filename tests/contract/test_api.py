@@ -29,7 +29,7 @@ from services.api.dispatch import MAX_JOBS_WITHOUT_LOOKUP
 from services.api.schema import Accepted
 from services.api.server import refuse_open_service, serve
 from services.api.settings import ApiSettings
-from services.broker import Broker, BrokerSettings, QueueStats
+from services.broker import MIN_NOTE_BYTES, Broker, BrokerSettings, QueueStats
 from services.broker.memory import MemoryBroker
 from services.broker.signing import CANCELLED, sign_result
 from tests.chaos.worker import verdict
@@ -495,6 +495,33 @@ async def test_a_job_is_accepted_at_once_and_has_its_results_in_order_later() ->
         status = await done(client, accepted.headers["location"])
     assert [result["id"] for result in status["results"]] == ["a", "b"]
     assert [result["status"] for result in status["results"]] == ["graded", "faulted"]
+
+
+async def test_a_job_stores_no_verdict_again_and_expires_with_them() -> None:
+    broker = FillingBroker()
+    async with service(broker) as (client, _):
+        await client.post(GRADE, json=body(submission("a")))
+        path = f"/v1/jobs/{await _start(client, submission('a'), submission('b', 'fault'))}"
+        status = await done(client, path)
+        assert [result.get("cached") for result in status["results"]] == [True, None]
+        app = client._transport.app  # type: ignore[attr-defined]
+        await asyncio.gather(*app.state.api.jobs._watchers.values())
+        stored = "".join(broker._notes.get_all().values())
+        assert "components" not in stored
+        assert status["results"][1]["fault"]["message"] in stored
+        assert (await client.get(path)).json() == status
+        broker._results = type(broker._results)()
+        is_problem(await client.get(path), 404)
+
+
+async def test_a_key_with_too_many_unfinished_jobs_is_told_so() -> None:
+    broker = MemoryBroker(BrokerSettings(max_note_bytes=2 * MIN_NOTE_BYTES))
+    async with service(broker) as (client, _):
+        for name in "ab":
+            await _start(client, submission(name))
+        refused = await client.post("/v1/jobs/ocaml", json=body(submission("c")))
+        assert "jobs of this API key" in is_problem(refused, 429)["detail"]
+        assert (await client.post(GRADE, json=body(submission("c")))).status_code == 200
 
 
 async def test_any_api_process_answers_for_a_job() -> None:

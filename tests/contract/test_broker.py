@@ -28,6 +28,7 @@ from services.broker import (
     KEY_PARTS,
     MAX_DELIVERIES,
     MAX_FAIR_SHARES,
+    MIN_NOTE_BYTES,
     PUT_OFF_TURNS,
     RESERVED_PART,
     TRAINING_PART,
@@ -926,6 +927,32 @@ async def test_many_runs_of_one_key_leave_other_keys_their_part(place: Place) ->
             await broker.submit(jobs(1, "one too many"), FairShare(f"big {n}"))
     await broker.submit(jobs(16, "small"), FairShare("small"))
     await broker.submit(jobs(16, "small of a run"), FairShare("small run"))
+
+
+async def test_jobs_of_a_key_past_their_deadlines_make_room_and_no_other_key_is_refused(
+    place: Place,
+) -> None:
+    broker = place.open(BrokerSettings(max_note_bytes=3 * MIN_NOTE_BYTES))
+    now = await broker.get_time()
+
+    async def keep(name: str, fair_share: FairShare, deadline: float) -> bool:
+        return await broker.keep_job(name, "items", 600, fair_share, deadline)
+
+    async def get_kept(*names: str) -> list[str]:
+        notes = await broker.get_notes([f"job:{name}" for name in names])
+        return [name for name in names if f"job:{name}" in notes]
+
+    big = FairShare("big")
+    for number, deadline in enumerate((now + 600, now - 600, now - 300)):
+        assert await keep(f"job{number}", big, deadline)
+    await broker.save_note("done:job1", "end", 600)
+    assert await keep("job3", FairShare("big run"), now + 600)
+    assert await get_kept("job0", "job1", "job2", "job3") == ["job0", "job2", "job3"]
+    assert not await broker.get_notes(["done:job1"])
+    assert await keep("job4", big, now + 60)
+    assert not await keep("job5", big, now + 60)
+    assert await get_kept("job0", "job2", "job3", "job4", "job5") == ["job0", "job3", "job4"]
+    assert await keep("job6", FairShare("small"), now + 60)
 
 
 async def test_runs_of_a_service_without_keys_have_a_part_each(place: Place) -> None:

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradus.errors import InternalFault
-from services.graders.base.batching import MAX_DRAIN_TEXTS, Ids, Queued, make_passes
+from services.graders.base.batching import MAX_DRAIN_TOKENS, Ids, Queued, make_passes
 from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, Floats
+from services.sandbox.cancellation import CancelToken, enter_attempt
 
 SOON_S = 60.0
 TEXTS = st.lists(st.text(max_size=30), min_size=1, max_size=40)
@@ -188,19 +189,84 @@ def test_a_lone_text_is_run_at_once_and_waits_for_no_other(
     assert [len(one) for one in model.passes] == [1]
 
 
-def test_who_asked_long_before_is_answered_before(encoder: Encoder, model: Arithmetic) -> None:
+def find_last_pass(model: Arithmetic, texts: Sequence[str]) -> int:
+    """Return the number of the pass with the last of these texts."""
+    last = 0
+    wanted = [tokens(text) for text in texts]
+    for number, one in enumerate(model.passes):
+        if any(ids in wanted for ids in one):
+            last = number
+    return last
+
+
+def test_a_small_request_goes_before_what_is_left_of_large_ones_and_these_by_age(
+    encoder: Encoder, model: Arithmetic
+) -> None:
+    requests = []
+    for name in "ABC":
+        requests.append([f"{name * 60}{number}" for number in range(200)])
     with ThreadPoolExecutor() as pool:
         held(model, encoder, pool)
-        early = pool.submit(
-            encoder.vectors, ["E" * 30 + str(index) for index in range(MAX_DRAIN_TEXTS)]
-        )
-        until_queued(encoder, MAX_DRAIN_TEXTS)
-        late = pool.submit(encoder.vectors, ["late"])
-        until_queued(encoder, MAX_DRAIN_TEXTS + 1)
+        asked = []
+        for number, texts in enumerate(requests, start=1):
+            asked.append(pool.submit(encoder.vectors, texts))
+            until_queued(encoder, 200 * number)
+        asked.append(pool.submit(encoder.vectors, ["small"]))
+        until_queued(encoder, 601)
         model.go.set()
-        early.result(SOON_S)
-        late.result(SOON_S)
-    assert [tokens("late") in one for one in model.passes].index(True) == len(model.passes) - 1
+        for one in asked:
+            one.result(SOON_S)
+    ends = [find_last_pass(model, texts) for texts in ([["small"], *requests])]
+    assert ends == sorted(ends)
+
+
+def test_a_request_that_comes_later_waits_for_one_drain_at_most(
+    encoder: Encoder, model: Arithmetic
+) -> None:
+    with ThreadPoolExecutor() as pool:
+        held(model, encoder, pool)
+        large = pool.submit(encoder.vectors, [f"{'A' * 60}{n}" for n in range(400)])
+        until_queued(encoder, 400)
+        model.go.set()
+        for _ in range(3):
+            assert model.entered.acquire(timeout=SOON_S)
+        model.go.clear()
+        n_left = len(encoder._model._queue)
+        small = pool.submit(encoder.vectors, ["small"])
+        until_queued(encoder, n_left + 1)
+        model.go.set()
+        small.result(SOON_S)
+        large.result(SOON_S)
+    before = chain(*model.passes[: find_last_pass(model, ["small"])])
+    n_tokens = sum(map(len, before))
+    assert n_tokens < 2 * MAX_DRAIN_TOKENS
+
+
+def test_what_a_cancelled_attempt_queued_is_not_run_unless_another_waits_for_it(
+    encoder: Encoder, model: Arithmetic
+) -> None:
+    token = CancelToken()
+
+    def ask_under_token() -> None:
+        with enter_attempt(token, brief=False):
+            encoder.vectors(["shared", "own"])
+
+    with ThreadPoolExecutor() as pool:
+        held(model, encoder, pool)
+        cancelled = pool.submit(ask_under_token)
+        until_queued(encoder, 2)
+        other = pool.submit(encoder.vectors, ["shared", "other"])
+        until_queued(encoder, 3)
+        token.cancel()
+        with pytest.raises(InternalFault, match="no client waits"):
+            cancelled.result(SOON_S)
+        model.go.set()
+        assert np.array_equal(other.result(SOON_S), wants(["shared", "other"]))
+    token.close()
+    run = [ids for one in model.passes for ids in one]
+    assert tokens("own") not in run
+    assert run.count(tokens("shared")) == 1
+    assert np.array_equal(encoder.vectors(["own"]), wants(["own"]))
 
 
 def test_callers_go_on_when_all_that_was_taken_with_theirs_is_there(

@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from gradus.contract import Faulted, Graded, GradeRequest
+from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
 from gradus.integrations.core import Completion, parse_task
 from gradus.json_tokens import MAX_TOKENS, count_tokens
@@ -21,6 +21,7 @@ from services.api.answer import collect_results
 from services.api.authenticate import authorize_grader
 from services.api.dispatch import Batch
 from services.api.grading import dispatch_valid
+from services.api.packed import PackedRequest
 from services.api.parse import (
     TOKEN_BYTES,
     Reservation,
@@ -81,7 +82,7 @@ def _build_request(
     deadline_s: float,
     rows: Mapping[str, Mapping[str, Any]],
     parse: Callable[[str], Any],
-) -> GradeRequest:
+) -> PackedRequest:
     submissions = []
     for number, (task, text, prompt) in enumerate(completions):
         submission = {

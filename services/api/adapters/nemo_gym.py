@@ -33,6 +33,7 @@ from services.api.adapters.grading import (
     read_json,
 )
 from services.api.authenticate import KeyedRoute
+from services.api.parse import run_outside_loop
 
 DEADLINE_S = 55.0
 FAILURE_ROWS = "gradus.failure_rows"
@@ -87,9 +88,11 @@ async def verify(grader: str, request: Request) -> Response:
             "stage": result.stage.value,
             **build_metrics(result),
         }
-        return _render_json(row | {"reward": result.reward} | details)
+        answer = row | {"reward": result.reward} | details
+        return await run_outside_loop(reservation.n_bytes, _render_json, answer)
     if request.scope.get(FAILURE_ROWS):
-        return _render_json(row | build_failure_fields(row, result.fault))
+        answer = row | build_failure_fields(row, result.fault)
+        return await run_outside_loop(reservation.n_bytes, _render_json, answer)
     return build_fault_response([result]) or Response(status_code=503)
 
 
@@ -117,7 +120,11 @@ def build_failure_fields(row: Mapping[str, Any], fault: FaultReport) -> dict[str
 async def aggregate_metrics(grader: str, request: Request) -> Response:
     """Mean, max, min, median and standard deviation of each number, over all rollouts and for each
     task."""
-    document, _ = await read_json(request)
+    document, reservation = await read_json(request)
+    return await run_outside_loop(reservation.n_bytes, _aggregate, document)
+
+
+def _aggregate(document: dict[str, Any]) -> Response:
     responses = get_list(document, "verify_responses")
     if not all(isinstance(response, dict) for response in responses):
         raise Misuse("verify_responses: must be a list of objects")

@@ -1,6 +1,6 @@
 -- Joined in front of the scripts that queue jobs: which bound `n_new` more jobs of one run would pass (-1 for none): that
 -- of the `run`, of which `reserve` jobs may pass the queue's bound whatever others have queued, that of the API key (`key_part`),
--- whose runs may pass the queue's bound by four such reserves together, or the `queue`'s, at twice its bound; `draining` where an
+-- whose runs may pass the queue's bound by `key_reserve` jobs together, or the `queue`'s, at twice its bound; `draining` where an
 -- operator wants no more. Nil where they may be queued.
 
 -- Jobs of all runs of an API key in both priorities. A run is named `KEY` or `KEY RUN`.
@@ -14,7 +14,7 @@ local function count_backlog(times, key)
   return backlog
 end
 
-local function find_full_bound(depth, n_new, times, prefix, bound, reserve, grader, from, run)
+local function find_full_bound(depth, n_new, times, prefix, bound, reserve, grader, from, run, key_reserve)
   if bound < 0 or n_new == 0 then return nil end
   if redis.call('GET', prefix..'state:'..grader) == 'draining' then return 'draining' end
   if depth + n_new <= bound then return nil end
@@ -22,5 +22,5 @@ local function find_full_bound(depth, n_new, times, prefix, bound, reserve, grad
   if depth + n_new > 2 * bound then return 'queue' end
   if math.max(0, (last or 0) - (now or from)) + n_new > reserve then return 'run' end
   local key = string.match(run, '^[^ ]*')
-  if key ~= 'default' and count_backlog(times, key) + n_new > bound + 4 * reserve then return 'key_part' end
+  if key ~= 'default' and count_backlog(times, key) + n_new > bound + key_reserve then return 'key_part' end
 end

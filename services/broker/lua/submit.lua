@@ -9,16 +9,18 @@
 --       4 grader
 --       5 first virtual time of the priority of these jobs
 --       6 run
---       7 time to live of everything written, in ms
---       8 first virtual time of training
---       9 number of fair shares from which on idle ones are forgotten
---       10 wake-up tokens kept
---       11, 12 ...: id and payload of each job
+--       7 jobs of all runs of its API key that may pass the bound
+--       8 time to live of everything written, in ms
+--       9 first virtual time of training
+--       10 number of fair shares from which on idle ones are forgotten
+--       11 wake-up tokens kept
+--       12, 13 ...: id and payload of each job
 -- Reply: the bound that is passed, or id and result, in turns, of each job that has a cached result
 
 local queue, times, wakeup, stream, inbox = unpack(KEYS)
 local prefix, bound, reserve, grader, from, run = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), unpack(ARGV, 4, 6)
-local ttl, training_from, max_shares, max_tokens = ARGV[7], ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
+local key_reserve, ttl, training_from = ARGV[7], ARGV[8], ARGV[9]
+local max_shares, max_tokens = tonumber(ARGV[10]), tonumber(ARGV[11])
 local answered, known, new = {}, {}, {}
 local n_queued, n_running = redis.call('ZCARD', queue), redis.call('XLEN', stream)
 
@@ -29,7 +31,7 @@ local function is_known(id)
   return entry and redis.call('XRANGE', stream, entry, entry)[1]
 end
 
-for i = 11, #ARGV, 2 do
+for i = 12, #ARGV, 2 do
   local result = redis.call('GET', prefix..'result:'..ARGV[i])
   if result then
     answered[#answered + 1] = ARGV[i]
@@ -37,7 +39,7 @@ for i = 11, #ARGV, 2 do
   elseif is_known(ARGV[i]) then known[#known + 1] = i
   else new[#new + 1] = i end
 end
-local passed = find_full_bound(n_queued + n_running, #new, times, prefix, bound, reserve, grader, from, run)
+local passed = find_full_bound(n_queued + n_running, #new, times, prefix, bound, reserve, grader, from, run, key_reserve)
 if passed then return passed end
 
 if n_queued == 0 then redis.call('DEL', times) end

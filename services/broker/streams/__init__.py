@@ -26,6 +26,7 @@ from typing import Any
 from gradus.errors import QueueFault
 from services.broker import (
     DEAD_AFTER_S,
+    KEY_PARTS,
     MAX_DELIVERIES,
     PUT_OFF_TURNS,
     RENEW_S,
@@ -204,6 +205,7 @@ class StreamsBroker(StreamOperations):
             grader,
             layout.FIRST[share.priority],
             share.run,
+            KEY_PARTS * (bound // RESERVED_PART),
         )
 
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:

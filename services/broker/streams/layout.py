@@ -14,7 +14,9 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
     result:<id>       string   the result of a finished job, to cache
     uncached:<id>     string   the result of a finished job, for the clients that wait already
     inbox:<producer>  stream   results on their way to one broker instance: id, result
-    note:<key>        string   a text of `save_note`
+    note:<key>        string   a text of `save_note` or `keep_job`
+    kept:<API key>    zset     asynchronous jobs of an API key by deadline, each with the bytes that
+                               it counts
     looks:<grader>    string   times of the last look for lapsed leases and of the first since an
                                interruption
     dead:<grader>     stream   dead letters: id, payload, history

@@ -11,12 +11,15 @@ from pydantic import ValidationError
 from gradus.descriptions import GraderInfo
 from services.broker import (
     DEATH_KEPT_S,
+    MIN_TTL_S,
     BrokerSettings,
     DeadLetter,
+    FairShare,
     Job,
     QueueState,
     QueueStats,
     UnfinishedJob,
+    count_note_bytes,
 )
 from services.broker.signing import CANCELLED
 from services.broker.streams import layout
@@ -29,10 +32,11 @@ from services.broker.streams.redis_client import (
     split_chunks,
     to_ms,
 )
-from services.broker.streams.redis_faults import NoPermission
+from services.broker.streams.redis_faults import NoMemory, NoPermission
 from services.broker.streams.scripts import (
     DEPTH,
     HEARTBEAT,
+    KEEP_JOB,
     REVOKE,
     STATS,
     UNFINISHED,
@@ -81,6 +85,29 @@ class StreamOperations:
         await self._redis.call(
             "SET", self._redis.key("note", key), text, "PX", to_ms(ttl_s), *condition
         )
+
+    async def keep_job(
+        self, job_id: str, text: str, ttl_s: float, fair_share: FairShare, deadline: float
+    ) -> bool:
+        past = await self.get_time() - MIN_TTL_S
+        try:
+            return bool(
+                await self._redis.run(
+                    KEEP_JOB,
+                    [self._redis.key("kept", fair_share.key)],
+                    self._redis.prefix,
+                    job_id,
+                    text,
+                    to_ms(ttl_s),
+                    deadline,
+                    past,
+                    count_note_bytes(text),
+                    self._settings.max_note_bytes,
+                    layout.JOB_TTL_MS,
+                )
+            )
+        except NoMemory:
+            return False
 
     async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
         notes: dict[str, str] = {}

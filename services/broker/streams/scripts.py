@@ -47,6 +47,7 @@ RELEASE = Script("release", prelude="history")
 HEARTBEAT, WORKERS = Script("heartbeat"), Script("workers")
 DEPTH, STATS, SHORTEN = Script("depth"), Script("stats"), Script("shorten")
 UNFINISHED, REVOKE = Script("unfinished"), Script("revoke")
+KEEP_JOB = Script("keep_job")
 ALL = [script for script in globals().values() if isinstance(script, Script)]
 VERSION = hashlib.sha1(
     "".join(script.flags + script.body for script in ALL).encode(), usedforsecurity=False

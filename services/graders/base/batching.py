@@ -1,26 +1,33 @@
 """A model that many threads ask and one thread runs. Knows no model.
 
-It does not wait for passes to fill: when the model is free, what is queued is sorted by length and
-run in passes of bounded size.
+It does not wait for passes to fill: when the model is free, some of what is queued is sorted by
+length and run in passes of bounded size. Requests take turns by weighted fair queuing: a small one
+goes before what a large one that came earlier has left.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Generic, NamedTuple, TypeVar
 
 from gradus.errors import Fault, InternalFault, wrap_exceptions
+from services.sandbox.cancellation import CANCELLED, current_token
 
 MAX_DRAIN_TEXTS = 512
-"""Taken from the queue at a time and sorted by length: who asked long before is answered before."""
+"""Texts that are taken from the queue at a time and sorted by length."""
+MAX_DRAIN_TOKENS = 8192
+"""Tokens of the texts that are taken at a time: about a second of the model on a CPU, for which a
+request that comes now waits."""
 CALLER_RESUME_TIMEOUT_S = 0.1
 """The model waits no longer than this for callers that were answered and have not gone on."""
-_LOOK_S = 1.0
-"""Seconds between checks of a waiting thread that the model's thread is alive."""
+_LOOK_S = 0.5
+"""Seconds between checks of a waiting thread that its attempt is not cancelled and that the model's
+thread is alive."""
 
 Ids = Sequence[int]
 RowT = TypeVar("RowT")
@@ -32,9 +39,23 @@ class Answer(NamedTuple, Generic[RowT]):
     """This text's share of the CPU time of its pass, of the thread that ran it."""
 
 
+class Withdrawn(InternalFault):
+    """A text that is not answered, because the attempt that queued it was cancelled."""
+
+
 class Queued(NamedTuple, Generic[RowT]):
     ids: Ids
     answer: Future[Answer[RowT]]
+
+
+class _Place(NamedTuple, Generic[RowT]):
+    """A place in the queue: the smallest is next."""
+
+    finish: float
+    """Virtual time at which its request would end if all requests shared the model: its tokens
+    after the time at which it was queued."""
+    number: int
+    queued: Queued[RowT]
 
 
 class BatchingModel(Generic[RowT]):
@@ -54,7 +75,11 @@ class BatchingModel(Generic[RowT]):
         self._max_pass_tokens = max_pass_tokens
         self._hang_s = hang_s
         self._changed = threading.Condition()  # guards the queue and whether this is closed
-        self._queue: deque[Queued[RowT]] = deque()
+        self._queue: list[_Place[RowT]] = []
+        """A heap."""
+        self._now = 0.0
+        """Virtual time: the tokens that each of the waiting requests could have had so far."""
+        self._numbers = count()
         self._waiting: dict[int, Sequence[Future[Answer[RowT]]]] = {}
         """What each waiting caller asked for."""
         self._closed = False
@@ -64,35 +89,61 @@ class BatchingModel(Generic[RowT]):
 
     def submit(self, ids: Sequence[int]) -> Future[Answer[RowT]]:
         """Queue one text. Raises InternalFault once this is closed."""
-        queued = Queued[RowT](ids, Future())
+        [answer] = self.submit_all([ids])
+        return answer
+
+    def submit_all(self, texts: Sequence[Ids]) -> list[Future[Answer[RowT]]]:
+        """Queue the texts of one request. Raises InternalFault once this is closed."""
+        queued = [Queued[RowT](ids, Future()) for ids in texts]
         with self._changed:
             self._refuse_when_closed()
-            self._queue.append(queued)
+            finish = self._now + sum(map(len, texts))
+            for one in queued:
+                heappush(self._queue, _Place(finish, next(self._numbers), one))
             self._changed.notify()
-        return queued.answer
+        return [one.answer for one in queued]
 
     def answers(self, futures: Sequence[Future[Answer[RowT]]]) -> list[Answer[RowT]]:
         """Return what `submit` promised. Blocks.
 
-        Raises InternalFault when the model fails, hangs or was closed; never for what a text says.
+        Raises InternalFault when the model fails, hangs or was closed, or the attempt of this
+        thread is cancelled, and Withdrawn where another attempt was that had queued the text; never
+        for what a text says.
         """
+        token = current_token()
         with self._changed:
             self._waiting[id(futures)] = futures
         try:
             while wait(futures, min(_LOOK_S, self._hang_s)).not_done:
                 self._refuse_when_stuck()
+                if token is not None and token.is_cancelled:
+                    self._withdraw(futures)
+                    raise InternalFault(CANCELLED)
         finally:
             with self._changed:
                 del self._waiting[id(futures)]
                 self._changed.notify()
         return [future.result() for future in futures]
 
+    def _withdraw(self, futures: Sequence[Future[Answer[RowT]]]) -> None:
+        """Take those texts out of the queue that no other caller waits for."""
+        with self._changed:
+            unwanted = set(futures)
+            for key, others in self._waiting.items():
+                if key != id(futures):
+                    unwanted.difference_update(others)
+            withdrawn = [place for place in self._queue if place.queued.answer in unwanted]
+            self._queue = [place for place in self._queue if place.queued.answer not in unwanted]
+            heapify(self._queue)
+        for place in withdrawn:
+            place.queued.answer.set_exception(Withdrawn(CANCELLED))
+
     def close(self) -> None:
         """End the thread after the pass under way; callers that still wait get a fault. May be
         called twice."""
         with self._changed:
             self._closed = True
-            unanswered = [*self._queue]
+            unanswered = [place.queued for place in self._queue]
             self._queue.clear()
             self._changed.notify()
         for queued in unanswered:
@@ -124,11 +175,17 @@ class BatchingModel(Generic[RowT]):
                         queued.answer.set_result(answer)
 
     def _take_queued(self) -> list[Queued[RowT]]:
-        """Block until texts are queued; pop the oldest first. Empty once this is closed."""
+        """Block until texts are queued; pop those that are next. Empty once this is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._closed)
             self._changed.wait_for(self._has_every_caller_resumed, CALLER_RESUME_TIMEOUT_S)
-            return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_DRAIN_TEXTS))]
+            taken: list[Queued[RowT]] = []
+            n_tokens = 0
+            while self._queue and len(taken) < MAX_DRAIN_TEXTS and n_tokens < MAX_DRAIN_TOKENS:
+                taken.append(heappop(self._queue).queued)
+                n_tokens += len(taken[-1].ids)
+            self._now += n_tokens / max(len(self._waiting), 1)
+            return taken
 
     def _has_every_caller_resumed(self) -> bool:
         """Return whether no caller waits any more for what is there."""

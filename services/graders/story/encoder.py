@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradus.errors import InternalFault
-from services.graders.base.batching import Answer, BatchingModel, Ids
+from services.graders.base.batching import Answer, BatchingModel, Ids, Withdrawn
 
 Floats = NDArray[np.float32]
 MAX_PASS_TOKENS = 256
@@ -92,14 +92,20 @@ class Encoder:
         if new:
             all_ids = self._tokenize(new)
             with self._lock:
+                to_queue = []
                 for text, ids in zip(new, all_ids, strict=True):
                     if text not in self._futures:  # else another caller was quicker
-                        self._futures[text] = self._model.submit(ids)
+                        to_queue.append(ids)
                         requested.append(text)
-                    futures[text] = self._futures[text]
+                queued = self._model.submit_all(to_queue)
+                self._futures.update(zip(requested, queued, strict=True))
+                futures.update((text, self._futures[text]) for text in new)
             for text in requested:
                 futures[text].add_done_callback(partial(self._cache_row, text))
-        answers = dict(zip(futures, self._model.answers([*futures.values()]), strict=True))
+        try:
+            answers = dict(zip(futures, self._model.answers([*futures.values()]), strict=True))
+        except Withdrawn:  # the attempt that had queued a text was cancelled
+            return self.embed(texts)
         return Embeddings(
             np.array([answers[text].row for text in texts]),
             sum(answers[text].cpu_s for text in requested),

@@ -1,0 +1,125 @@
+"""A JSON text read value by value, each as its text.
+
+A parser in C holds the interpreter's lock from the first byte to the last, and the event loop
+stands meanwhile. Values are parsed one after another, and the loop comes between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from gradus.json_tokens import mask_escapes
+
+WINDOW_BYTES = 64 * 1024
+"""Bytes that one search passes at most, but for one string: it too holds the interpreter's lock."""
+LEVELS = 4
+"""Levels of brackets that one search passes; deeper ones take a step each."""
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+_STRING = rb'"[^"]*+"'  # its escapes are masked
+_WHOLE_STRING = re.compile(_STRING)
+_NAME = re.compile(rb"(%b)[ \t\r\n]*+:" % _STRING)
+
+
+def _build_patterns() -> tuple[bytes, bytes]:
+    """Return the patterns of an item between commas, and of all up to a bracket's end. What they
+    pass need not be JSON, and brackets may be of different kinds."""
+    nested = _STRING
+    for _ in range(LEVELS):
+        inside = rb'(?:[^"\[\]{}]++|%b|%b)*+' % (_STRING, nested)
+        nested = rb"[\[{]%b[\]}]" % inside
+    return rb'(?:[^"\[\]{},]++|%b|%b)*+' % (_STRING, nested), inside
+
+
+_ITEM, _INSIDE = _build_patterns()
+_TO_BRACKET = re.compile(_INSIDE)
+
+
+@cache
+def _compile_items(n_items: int) -> re.Pattern[bytes]:
+    return re.compile(rb"%b(?:,%b){0,%d}+" % (_ITEM, _ITEM, n_items - 1))
+
+
+class JsonCursor:
+    """A place in a JSON text. Texts that it returns may be no JSON: their parser refuses them.
+
+    Raises ValueError where the text around them is no JSON.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._mask = b"".join(mask_escapes(data))
+        self._position = 0
+
+    def peek(self) -> bytes:
+        """Return the next byte that is no white space; none at the end."""
+        self._position = self._match(_SPACE).end()
+        return self._mask[self._position : self._position + 1]
+
+    def iter_members(self) -> Iterator[bytes]:
+        """Yield the text of the name of each member of an object, with the cursor at its value,
+        which must be read before the next."""
+        following = self._open(b"{", b"}")
+        while following == b",":
+            self.peek()
+            name = self._match(_NAME)
+            self._position = name.end()
+            yield self._data[name.start(1) : name.end(1)]
+            following = self._take(b",}")
+
+    def iter_items(self, n_items: int = 1) -> Iterator[bytes]:
+        """Yield the texts of the items of a list, `n_items` at a time with commas between."""
+        following = self._open(b"[", b"]")
+        while following == b",":
+            yield self.read_value(n_items)
+            following = self._take(b",]")
+
+    def read_value(self, n_items: int = 1) -> bytes:
+        """Return the text of the value here, or of up to `n_items` with commas between."""
+        start = self._position
+        pattern = _compile_items(n_items)
+        depth = 0
+        while True:
+            self._position = self._match(pattern, WINDOW_BYTES).end()
+            byte = self._mask[self._position : self._position + 1]
+            if byte == b'"':
+                self._position = self._match(_WHOLE_STRING).end()
+            elif byte in (b"[", b"{"):
+                depth += 1
+                self._position += 1
+            elif depth and byte in (b"]", b"}"):
+                depth -= 1
+                self._position += 1
+            elif not depth and byte in (b",", b"]", b"}", b""):
+                return self._data[start : self._position]
+            elif not byte:
+                raise ValueError("it ends inside a list or an object")
+            pattern = _TO_BRACKET if depth else _compile_items(1)
+
+    def _open(self, opening: bytes, closing: bytes) -> bytes:
+        """Pass an opening bracket. Returns a comma, or the closing bracket where nothing is
+        inside."""
+        self._take(opening)
+        return self._take(closing) if self.peek() == closing else b","
+
+    def _match(self, pattern: re.Pattern[bytes], n_bytes: int | None = None) -> re.Match[bytes]:
+        """Return what a pattern finds here, in the next `n_bytes`."""
+        end = len(self._mask) if n_bytes is None else self._position + n_bytes
+        found = pattern.match(self._mask, self._position, end)
+        if found is None:
+            raise ValueError(f"a name or a quote is missing at byte {self._position}")
+        return found
+
+    def _take(self, expected: bytes) -> bytes:
+        """Pass the next byte, which must be one of `expected`, and return it."""
+        byte = self.peek()
+        if not byte or byte not in expected:
+            raise ValueError(f"there is no `{expected.decode()}` at byte {self._position}")
+        self._position += 1
+        return byte
+
+    def close(self) -> None:
+        """Raise ValueError where something follows."""
+        if self.peek():
+            raise ValueError(f"something follows its end at byte {self._position}")
