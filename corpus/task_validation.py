@@ -43,6 +43,13 @@ DESCRIBING = frozenset(
     }
 )
 ANSWER = "the reference answer"
+NO_STUB = "has no stub, so nothing shows that doing nothing fails"
+NO_SIGNATURE = "has no signature, so tests see whatever the answer defines"
+REFERENCE_COLUMNS = frozenset({"references", "formatted_issues"})
+NO_REFERENCES = (
+    "references: has no reference stories, with which answers are compared; write them, or train on"
+    " prompts alone with the grader `preference`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +138,9 @@ def _read_row(
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
     _check_texts(finding, name, first_places, needs_solution)
     task = values.get("task") or extract_task(values, name)
+    if name == "story" and isinstance(task, dict) and not (task.keys() & REFERENCE_COLUMNS):
+        finding.problems.insert(0, NO_REFERENCES)
+        return finding, []
     try:
         if name == "story":
             return finding, _build_story_attempts(finding, task, first_places)
@@ -208,10 +218,10 @@ def _check_texts(
             "has neither a reference answer nor a stub: nothing shows that its tests compile"
         )
     elif is_code and not values.get("stub"):
-        finding.warnings.append("has no stub, so nothing shows that doing nothing fails")
+        finding.warnings.append(NO_STUB)
     has_signature = "signature" in find_task_class(name).model_fields
     if has_signature and not values.get("signature") and not values.get("cases"):
-        finding.warnings.append("has no signature, so tests see whatever the answer defines")
+        finding.warnings.append(NO_SIGNATURE)
     for key in ("id", "prompt"):
         if values.get(key):
             _check_new(finding.row, finding.problems, key, str(values[key]), first_places)
