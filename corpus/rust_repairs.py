@@ -63,6 +63,8 @@ def split_tests(values: Values) -> Repair | None:
         tests = build_integration_tests(solution, only_module=True)
     except Unusable:
         return None
+    if not remove_test_modules(solution).strip():
+        return None  # the tests are what the row asks to mend
     changed = {**values, "tests": extract_imports(solution, tests) + tests}
     for column in ("solution", "stub", *BROKEN_COLUMNS):
         code = values.get(column)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tree_sitter import Node
+
 from corpus.drafts import Unusable
 from services.graders.rust.lexer import Kind, Token, code, compute_group_ends, items
 from services.graders.rust.syntax import find_child, iter_declarations, parse
@@ -42,6 +44,8 @@ def _make_members_public(source: str) -> str:
             continue
         if node.type == "impl_item":
             private = [each.node for each in iter_declarations(body)]
+        elif body.type == "ordered_field_declaration_list":
+            private = _list_tuple_fields(body)
         elif node.type == "struct_item":
             private = [child for child in body.named_children if child.type == "field_declaration"]
         else:
@@ -54,6 +58,20 @@ def _make_members_public(source: str) -> str:
     for start in sorted(starts, reverse=True):
         data = data[:start] + b"pub " + data[start:]
     return data.decode()
+
+
+def _list_tuple_fields(body: Node) -> list[Node]:
+    """Return the types of a tuple struct's fields that are not public."""
+    private = []
+    is_public = False
+    for child in body.named_children:
+        if child.type == "visibility_modifier":
+            is_public = True
+        elif child.type not in ("attribute_item", "line_comment", "block_comment"):
+            if not is_public:
+                private.append(child)
+            is_public = False
+    return private
 
 
 def remove_attributes(body: Sequence[Token]) -> list[Token]:

@@ -73,6 +73,10 @@ class RowState(StrEnum):
     NEEDS_YOU = "needs you"
 
 
+check_leniently = partial(validate, needs_solution=False, full_marks=False)
+"""The checks of a row as people bring it: with or without a solution, in any style."""
+
+
 @dataclass(frozen=True, slots=True)
 class FailingTest:
     """A test that the row's own solution fails. For the author: answers never see it."""
@@ -125,7 +129,7 @@ def diagnose(
 
     `show` is given the findings of each pass over the rows, their number and a label.
     """
-    findings = validate(rows, name, grader, slots, needs_solution=False)
+    findings = check_leniently(rows, name, grader, slots)
     # each pass ends before the next: two of them would use the same slots of the grader
     before = list(show(findings, len(rows), "checking"))
     proposals = []
@@ -135,10 +139,10 @@ def diagnose(
         _join_rows_of_one_prompt(proposals)
     kept = [index for index, proposal in enumerate(proposals) if proposal.joined_to is None]
     changed = [index for index in kept if proposals[index].repairs]
-    tried = validate([proposals[i].row for i in changed], name, grader, slots, needs_solution=False)
+    tried = check_leniently([proposals[index].row for index in changed], name, grader, slots)
     after = dict(zip(changed, show(tried, len(changed), "repairing"), strict=True))
     # reads only: finds what repaired rows repeat of others
-    read = validate([proposals[index].row for index in kept], name, None, needs_solution=False)
+    read = check_leniently([proposals[index].row for index in kept], name, None)
     repeats = dict(zip(kept, read, strict=True))
     done: list[Diagnosis] = []
     for index, finding in enumerate(before):
@@ -221,7 +225,7 @@ def _diagnose_failing(
     failing = _find_failing_tests(changed, name, grader, slots)
     last, last_repairs = _apply(LAST_REPAIRS.get(name, ()), changed)
     if last_repairs:
-        [finding] = validate([last], name, grader, slots, needs_solution=False)
+        [finding] = check_leniently([last], name, grader, slots)
         if not finding.problems:
             every = (*repairs, *last_repairs)
             warnings = _select_warnings(finding)

@@ -253,6 +253,10 @@ def _check_result(finding: Finding, attempt: _Attempt, result: Graded | Faulted)
             f"{attempt.which} gets {result.reward:.2f} at stage {result.stage}, not 1.00:"
             f" {render_reasons(result)}"
         )
+    elif attempt.which == ANSWER and result.reward < 1.0:
+        finding.warnings.append(
+            f"{ANSWER} passes with {result.reward:.2f}: {render_reasons(result)}"
+        )
 
 
 def render_reasons(result: Graded) -> str:

@@ -211,6 +211,8 @@ impl Point {
     }
 }
 
+struct Unit(u8, pub u8);
+
 fn main() {
     // try it here
 }
@@ -242,6 +244,7 @@ def test_tests_leave_the_file_of_the_solution_and_the_broken_code_is_shown() -> 
     assert row["edition"] == "2024"
     assert row["solution"].startswith("pub struct Point {\n    pub x: i32,")
     assert "pub fn new" in row["solution"]
+    assert "pub struct Unit(pub u8, pub u8);" in row["solution"]
     assert "mod tests" not in row["solution"] + row["stub"]
     assert "fn main" not in row["solution"]
     assert row["tests"].lstrip().startswith("use solution::*;")
