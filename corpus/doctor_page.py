@@ -38,6 +38,7 @@ def _describe(diagnosis: Diagnosis, weak: str) -> dict[str, Any]:
         "failing": [{"line": test.line, "text": test.text} for test in diagnosis.failing],
         "repairs": list(diagnosis.repairs),
         "warnings": list(diagnosis.warnings),
+        "advice": diagnosis.advice,
         "weak": weak,
         "joined_to": diagnosis.joined_to,
         "row": dict(row.values),

@@ -4,7 +4,7 @@ program writes."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pydantic import ValidationError
 
@@ -22,6 +22,7 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.grader import RustGrader
 
 BROKEN_COLUMNS = ("broken", "buggy_solution", "broken_code")
+_MISSING_CRATE = re.compile(r"unlinked crate `(\w+)`")
 _EDITION = re.compile(r"--edition[ =](20\d\d|2015)\b")
 
 
@@ -105,3 +106,27 @@ def record_output(values: Values, grader: RustGrader) -> Repair | None:
         return None
     message = "make what the solution writes the case of a program"
     return Repair({**values, "cases": [{**case, "stdout": output}]}, message)
+
+
+def add_dependencies(values: Values, problem: str, listed: Collection[str]) -> Repair | None:
+    """Name the crates that a solution lacks and the grader has."""
+    present = list(values.get("dependencies") or ())
+    lacking = dict.fromkeys(_MISSING_CRATE.findall(problem))
+    found = [name for name in lacking if name in listed and name not in present]
+    if not found:
+        return None
+    message = f"name the crates {', '.join(found)} under `dependencies`"
+    return Repair({**values, "dependencies": [*present, *found]}, message)
+
+
+def advise_on_crates(problem: str, listed: Collection[str]) -> str:
+    """Return what to do about crates that the grader does not have; empty where it has all."""
+    lacking = [
+        name for name in dict.fromkeys(_MISSING_CRATE.findall(problem)) if name not in listed
+    ]
+    if not lacking:
+        return ""
+    return (
+        f"list {', '.join(lacking)} in a copy of configs/graders/rust_crates.yaml, then run this"
+        " command again with `--config COPY`"
+    )

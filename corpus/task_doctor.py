@@ -17,6 +17,8 @@ from corpus.drafts import Unusable
 from corpus.public_tests import SINGLE_TESTS
 from corpus.repair_tasks import break_tasks, create_mutations
 from corpus.rust_repairs import (
+    add_dependencies,
+    advise_on_crates,
     flatten_files,
     read_edition,
     record_output,
@@ -32,6 +34,7 @@ from corpus.task_repairs import (
     add_tolerance,
     close_brackets,
     keep_unknown_columns,
+    raise_cpu_limit,
     rename_columns,
     rename_tested_value,
 )
@@ -59,6 +62,8 @@ LAST_REPAIRS: Mapping[str, tuple[Callable[[Values], Repair | None], ...]] = {
 ROUTINE = frozenset({NO_STUB, NO_SIGNATURE})
 """Warnings about most rows that people bring, which hide the others."""
 JOINED_CAUSE = "other rows ask the same"
+SLOW = "of CPU time"
+"""What verdicts on answers that were too slow say."""
 MAX_CAUSE_CHARS = 300
 
 
@@ -97,6 +102,8 @@ class Diagnosis:
     repairs: tuple[str, ...] = ()
     failing: tuple[FailingTest, ...] = ()
     warnings: tuple[str, ...] = ()
+    advice: str = ""
+    """What the author can do where no repair was found."""
     joined_to: str = ""
     """Place of the row whose task has this row's references; this one is no task of its own."""
 
@@ -223,14 +230,24 @@ def _diagnose_failing(
     if grader is None or changed.problem is not None:
         return Diagnosis(row, RowState.NEEDS_YOU, cause, repairs=repairs)
     failing = _find_failing_tests(changed, name, grader, slots)
-    last, last_repairs = _apply(LAST_REPAIRS.get(name, ()), changed)
+    makes = list(LAST_REPAIRS.get(name, ()))
+    advice = ""
+    if SLOW in problem:
+        makes.append(raise_cpu_limit)
+    if isinstance(grader, RustGrader):
+        listed = grader.crates.externs
+        makes.append(partial(add_dependencies, problem=problem, listed=listed))
+        advice = advise_on_crates(problem, listed)
+    last, last_repairs = _apply(makes, changed)
     if last_repairs:
         [finding] = check_leniently([last], name, grader, slots)
         if not finding.problems:
             every = (*repairs, *last_repairs)
             warnings = _select_warnings(finding)
             return Diagnosis(row, RowState.REPAIRED, cause, last, every, failing, warnings)
-    return Diagnosis(row, RowState.NEEDS_YOU, cause, repairs=repairs, failing=failing)
+    return Diagnosis(
+        row, RowState.NEEDS_YOU, cause, repairs=repairs, failing=failing, advice=advice
+    )
 
 
 def _select_warnings(finding: Finding) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ ALIASES = {
 PACKAGES = {"Str": "str", "Unix": "unix"}
 """findlib packages of the compiler's own distribution, by the module that they bring."""
 TOLERANCE = "1e-9"
+SLOW_CPU_S = 20
 SIMILAR = 0.6
 """Likeness, by `difflib`, from which a name in the tests may mean the solution's."""
 OCAML_WORDS = frozenset({"let", "assert", "not", "in", "fun", "function", "match", "with", "open"})
@@ -225,6 +226,14 @@ def rename_tested_value(values: Values) -> Repair | None:
     changed = re.sub(rf"(?<![\w'.]){re.escape(similar[0])}(?![\w'])", name, tests)
     message = f"call `{name}` in the tests, which name `{similar[0]}`"
     return Repair({**values, "tests": changed}, message)
+
+
+def raise_cpu_limit(values: Values) -> Repair | None:
+    """Give the run of a slow solution more CPU time."""
+    if values.get("limits") or values.get("cpu_s"):
+        return None
+    message = f"give the run {SLOW_CPU_S} s of CPU time"
+    return Repair({**values, "limits": {"cpu_s": SLOW_CPU_S}}, message)
 
 
 OCAML_REPAIRS: tuple[Callable[[Values], Repair | None], ...] = (

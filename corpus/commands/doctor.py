@@ -111,6 +111,8 @@ def _render(diagnosis: Diagnosis, weak: str) -> str:
         lines.append(f"  fails: line {test.line} of the tests: {test.text}")
     if diagnosis.repaired is not None or diagnosis.joined_to:
         lines += [f"  repair: {message}" for message in diagnosis.repairs]
+    if diagnosis.advice:
+        lines.append(f"  do: {diagnosis.advice}")
     lines += [f"  note: {warning}" for warning in diagnosis.warnings]
     if weak:
         lines.append(f"  weak tests: {weak}")

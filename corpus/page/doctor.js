@@ -83,6 +83,7 @@ function card(row, redraw) {
     row.cause && el("p", row.cause),
     failing,
     row.state === "repaired" && [el("p.note", "Repair"), list("ul.words", row.repairs)],
+    row.advice && el("p.note", "What to do: " + row.advice),
     row.weak && el("p.trouble", "Weak tests: " + row.weak),
     list("ul.words", row.warnings),
     isRepair(row) && el("div.bar", acceptBox(row, redraw)),

@@ -12,7 +12,14 @@ import yaml
 
 from corpus.files import load_rows
 from corpus.ocaml_text import find_type_definitions
-from corpus.rust_repairs import flatten_files, read_edition, show_broken_code, split_tests
+from corpus.rust_repairs import (
+    add_dependencies,
+    advise_on_crates,
+    flatten_files,
+    read_edition,
+    show_broken_code,
+    split_tests,
+)
 from corpus.story_repairs import leave_out_copies, write_sprint_prompt
 from corpus.task_doctor import RowState, diagnose
 from corpus.task_repairs import add_signature, keep_unknown_columns, rename_columns
@@ -250,3 +257,15 @@ def test_tests_leave_the_file_of_the_solution_and_the_broken_code_is_shown() -> 
     assert row["tests"].lstrip().startswith("use solution::*;")
     assert row["prompt"] == f"Fix it.\n\n```rust\n{row['stub']}\n```"
     assert "broken" not in row
+
+
+def test_a_crate_is_named_if_the_grader_has_it_and_else_its_author_is_told_how() -> None:
+    problem = "unresolved import: use of unresolved module or unlinked crate `rand`"
+    repair = add_dependencies({"dependencies": ["serde"]}, problem, {"rand"})
+    assert repair is not None
+    assert repair.values["dependencies"] == ["serde", "rand"]
+    assert advise_on_crates(problem, {"rand"}) == ""
+    assert add_dependencies({}, problem, set()) is None
+    assert "list rand in a copy of configs/graders/rust_crates.yaml" in advise_on_crates(
+        problem, set()
+    )
