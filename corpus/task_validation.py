@@ -136,11 +136,11 @@ def _read_row(
     unknown = set(values) - DESCRIBING - list_columns(name)
     if unknown:
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
-    _check_texts(finding, name, first_places, needs_solution)
     task = values.get("task") or extract_task(values, name)
-    if name == "story" and isinstance(task, dict) and not (task.keys() & REFERENCE_COLUMNS):
-        finding.problems.insert(0, NO_REFERENCES)
+    if name == "story" and isinstance(task, dict) and not task.keys() & REFERENCE_COLUMNS:
+        finding.problems.append(NO_REFERENCES)
         return finding, []
+    _check_texts(finding, name, first_places, needs_solution)
     try:
         if name == "story":
             return finding, _build_story_attempts(finding, task, first_places)
