@@ -68,8 +68,9 @@ def leave_out_copies(values: Values) -> Repair | None:
     left_out: list[str] = []
     for number, reference in enumerate(task.references, 1):
         (left_out if number in copied else kept).append(reference)
-    notes = values.get("notes")
-    known = notes if isinstance(notes, dict) else {"notes": notes} if notes else {}
+    known = values.get("notes") or {}
+    if not isinstance(known, dict):
+        known = {"notes": known}
     changed = {**values, "references": kept, "notes": {**known, "copied_references": left_out}}
     numbers = ", ".join(map(str, copied))
     return Repair(changed, f"move references that stand in the goal to `notes`: {numbers}")
