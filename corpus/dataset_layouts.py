@@ -32,7 +32,7 @@ from corpus.program_problems import (
 )
 from corpus.python_functions import convert_mbpp
 from corpus.rust_signature import derive_signature
-from corpus.task_repairs import STORIES_WANTED
+from corpus.story_repairs import STORIES_WANTED
 from gradus.contract import GraderName
 from gradus.row_reader import Row, parse_strict_json
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tree_sitter import Node
+
 from corpus.drafts import Unusable
 from services.graders.rust.lexer import Kind, Token, code, compute_group_ends, items
+from services.graders.rust.syntax import find_child, iter_declarations, parse
 
 _MADE_PUBLIC = frozenset(
     {"fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod"}
@@ -18,14 +21,57 @@ _MADE_PUBLIC = frozenset(
 _STANDARD = frozenset({"std", "core", "alloc"})
 
 
-def make_public(source: str) -> str:
-    """Return `source` with every item at the top level public."""
+def make_public(source: str, *, members: bool = False) -> str:
+    """Return `source` with every item at the top level public; with `members` also their fields and
+    methods."""
+    if members:
+        source = _make_members_public(source)
     for item in reversed(list(items(code(source)))):
         if item.word in _MADE_PUBLIC:
             first = remove_attributes(item.body)[0]
             if first.text != "pub":
                 source = f"{source[: first.start]}pub {source[first.start :]}"
     return source
+
+
+def _make_members_public(source: str) -> str:
+    data = source.encode()
+    starts = []
+    for declaration in iter_declarations(parse(source)):
+        node = declaration.node
+        body = node.child_by_field_name("body")
+        if body is None or node.child_by_field_name("trait") is not None:
+            continue
+        if node.type == "impl_item":
+            private = [each.node for each in iter_declarations(body)]
+        elif body.type == "ordered_field_declaration_list":
+            private = _list_tuple_fields(body)
+        elif node.type == "struct_item":
+            private = [child for child in body.named_children if child.type == "field_declaration"]
+        else:
+            continue
+        starts += [
+            member.start_byte
+            for member in private
+            if find_child(member, "visibility_modifier") is None
+        ]
+    for start in sorted(starts, reverse=True):
+        data = data[:start] + b"pub " + data[start:]
+    return data.decode()
+
+
+def _list_tuple_fields(body: Node) -> list[Node]:
+    """Return the types of a tuple struct's fields that are not public."""
+    private = []
+    is_public = False
+    for child in body.named_children:
+        if child.type == "visibility_modifier":
+            is_public = True
+        elif child.type not in ("attribute_item", "line_comment", "block_comment"):
+            if not is_public:
+                private.append(child)
+            is_public = False
+    return private
 
 
 def remove_attributes(body: Sequence[Token]) -> list[Token]:
@@ -47,6 +93,15 @@ def remove_items(source: str, *, words: Sequence[str] = (), empty_main: bool = F
     for item in reversed(list(items(code(source)))):
         idle = empty_main and item.name == "main" and get_words(item.body[-2:]) == ["{", "}"]
         if item.word in words or idle:
+            last = item.body[-1]
+            source = source[: item.body[0].start] + source[last.start + len(last.text) :]
+    return source.strip("\n") + "\n"
+
+
+def remove_test_modules(source: str) -> str:
+    """Return `source` without the modules that hold tests."""
+    for item in reversed(list(items(code(source)))):
+        if item.word == "mod" and "# [ test ]" in " ".join(get_words(item.body)):
             last = item.body[-1]
             source = source[: item.body[0].start] + source[last.start + len(last.text) :]
     return source.strip("\n") + "\n"
@@ -98,12 +153,17 @@ def _drop_self(path: tuple[str, ...]) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------------- tests
 
 
-def build_integration_tests(tests: str, crate: str = "solution") -> str:
-    """`tests` as a file that names the crate. Raises Unusable when there is no test in them."""
+def build_integration_tests(
+    tests: str, crate: str = "solution", *, only_module: bool = False
+) -> str:
+    """Return `tests` as a file that names the crate. Raises Unusable when there is no test in them,
+    or with `only_module` no module of tests."""
     all_items = list(items(code(tests)))
     module = next(
         (item for item in all_items if item.word == "mod" and "test" in get_words(item.body)), None
     )
+    if module is None and only_module:
+        raise Unusable("tests: there is no module of tests")
     text = tests
     if module:
         opening = module.body[get_words(module.body).index("{")]

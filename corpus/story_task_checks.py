@@ -125,19 +125,29 @@ def check_references(values: Mapping[str, Any], task: StoryTask) -> tuple[list[s
     if titles:
         shown_reasons = "; ".join(reasons[:MOST_TOLD])
         warnings.append(f"{_render_count(titles, len(wants))} no story ({shown_reasons})")
-    shown = _join_words(
-        " ".join([str(values.get("prompt") or ""), task.sprint_goal, str(task.team_context)])
-    )
-    copied = []
-    for number, want in enumerate(wants, 1):
-        if len(want.split()) >= FEWEST_WORDS and _join_words(want) in shown:
-            copied.append(number)
+    copied = find_copied_references(values, task)
     if copied:
         problems.append(
             f"{_render_count(copied, len(wants))} word for word in the prompt, goal or context"
         )
     warnings += _check_goal(wants, task.sprint_goal, problems)
     return problems, warnings
+
+
+def find_copied_references(values: Mapping[str, Any], task: StoryTask) -> list[int]:
+    """Return the numbers, from 1, of the references whose want stands in the prompt, goal or
+    context word for word."""
+    shown = _join_words(
+        " ".join([str(values.get("prompt") or ""), task.sprint_goal, str(task.team_context)])
+    )
+    copied = []
+    for number, reference in enumerate(task.references, 1):
+        text = " ".join(reference.split())
+        parsed = read_story(text)
+        want = text if isinstance(parsed, Rejected) else parsed.want
+        if len(want.split()) >= FEWEST_WORDS and _join_words(want) in shown:
+            copied.append(number)
+    return copied
 
 
 def _check_goal(wants: Sequence[str], goal: str, problems: list[str]) -> Iterator[str]:

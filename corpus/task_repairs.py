@@ -1,4 +1,5 @@
-"""Repairs of task rows: small changes that are certain not to change what a task asks.
+"""Repairs of task rows, of any grader and of OCaml: small changes that are certain not to change
+what a task asks.
 
 Each function takes a row's fields and returns the changed fields and one line for a person, or None
 where it has nothing to do. Nothing of a row is dropped.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from corpus.drafts import Unusable
@@ -39,11 +41,13 @@ ALIASES = {
 PACKAGES = {"Str": "str", "Unix": "unix"}
 """findlib packages of the compiler's own distribution, by the module that they bring."""
 TOLERANCE = "1e-9"
-STORIES_WANTED = (
-    "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that"
-    " <why>."
-)
-"""What a prompt without one asks for."""
+SLOW_CPU_S = 20
+SIMILAR = 0.6
+"""Likeness, by `difflib`, from which a name in the tests may mean the solution's."""
+OCAML_WORDS = frozenset({"let", "assert", "not", "in", "fun", "function", "match", "with", "open"})
+_NO_CODE = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|\(\*.*?\*\)', re.DOTALL)
+"""Strings, characters and comments."""
+_DEFINED = re.compile(r"^let\s+(?:rec\s+)?([a-z_][\w']*)", re.MULTILINE)
 _FLOAT_EQUALITY = re.compile(
     r"assert\s*\((?P<left>[^=<>&|]+?)\s*=\s*(?P<right>-?\d+\.\d*(?:e-?\d+)?)\s*\)"
 )
@@ -184,38 +188,52 @@ def add_tolerance(values: Values) -> Repair | None:
     return Repair({**values, "tests": changed}, f"compare floats within {TOLERANCE}")
 
 
-def flatten_files(values: Values) -> Repair | None:
-    """Take texts out of maps of one file each, as crates have them, with the crate's name and
-    edition."""
-    changed = dict(values)
-    flat = []
-    for column in ("tests", "solution", "stub"):
-        files = values.get(column)
-        if isinstance(files, Mapping) and len(files) == 1:
-            changed[column] = str(*files.values())
-            flat.append(column)
-    if not flat:
+def close_brackets(values: Values) -> Repair | None:
+    """Close brackets at the end of a test that leaves them open."""
+    tests = str(values.get("tests") or "")
+    changed = []
+    closed = []
+    line = 1
+    for item in re.split(r"(?m)^(?=let\b)", tests):
+        plain = _NO_CODE.sub("", item)
+        missing = plain.count("(") - plain.count(")")
+        if missing > 0:
+            text = item.rstrip().removesuffix(";;").rstrip()
+            changed.append(f"{text}{')' * missing}{item[len(text) :]}")
+            closed.append(str(line))
+        else:
+            changed.append(item)
+        line += item.count("\n")
+    if not closed:
         return None
-    manifest = str(values.get("cargo_toml") or "")
-    for field, column in (("name", "crate"), ("edition", "edition")):
-        entry = re.search(rf'^{field}\s*=\s*"([^"]+)"', manifest, re.MULTILINE)
-        if entry and not values.get(column):
-            changed[column] = entry[1].replace("-", "_")
-    return Repair(changed, f"take {', '.join(flat)} out of their files")
+    message = f"close brackets of the test at line {', '.join(closed)}"
+    return Repair({**values, "tests": "".join(changed)}, message)
 
 
-def write_sprint_prompt(values: Values) -> Repair | None:
-    """Ask for the stories of a sprint by its goal, or by its project, where there is no prompt."""
-    if values.get("prompt") or not values.get("references"):
+def rename_tested_value(values: Values) -> Repair | None:
+    """Give the one value of the solution, which the tests do not name, its name in the tests where
+    they name one like it."""
+    solution = str(values.get("solution") or "")
+    tests = str(values.get("tests") or "")
+    defined = set(_DEFINED.findall(solution))
+    if len(defined) != 1:
         return None
-    goal = str(values.get("sprint_goal") or "").strip()
-    project = str(values.get("project") or "").strip()
-    if not goal and not project:
+    [name] = defined
+    tested = set(re.findall(r"(?<![\w'.])[a-z_][\w']*", _NO_CODE.sub("", tests)))
+    similar = get_close_matches(name, sorted(tested - OCAML_WORDS), n=1, cutoff=SIMILAR)
+    if name in tested or not similar:
         return None
-    about = f"Sprint goal: {goal}" if goal else f"Project: {project}"
-    prompt = f"{about}\n\n{STORIES_WANTED}"
-    source = "sprint goal" if goal else "project"
-    return Repair({**values, "prompt": prompt}, f"write the prompt from the {source}")
+    changed = re.sub(rf"(?<![\w'.]){re.escape(similar[0])}(?![\w'])", name, tests)
+    message = f"call `{name}` in the tests, which name `{similar[0]}`"
+    return Repair({**values, "tests": changed}, message)
+
+
+def raise_cpu_limit(values: Values) -> Repair | None:
+    """Give the run of a slow solution more CPU time."""
+    if values.get("limits") or values.get("cpu_s"):
+        return None
+    message = f"give the run {SLOW_CPU_S} s of CPU time"
+    return Repair({**values, "limits": {"cpu_s": SLOW_CPU_S}}, message)
 
 
 OCAML_REPAIRS: tuple[Callable[[Values], Repair | None], ...] = (
@@ -227,14 +245,6 @@ OCAML_REPAIRS: tuple[Callable[[Values], Repair | None], ...] = (
     add_stub,
 )
 """In this order: later ones read what earlier ones wrote."""
-REPAIRS: Mapping[str, tuple[Callable[[Values], Repair | None], ...]] = {
-    "ocaml": OCAML_REPAIRS,
-    "rust": (flatten_files,),
-    "story": (write_sprint_prompt,),
-}
-"""By grader."""
-LAST_OCAML_REPAIRS = (add_tolerance,)
-"""Tried only where the solution fails the tests as they are."""
 
 
 def _find_alias(values: Values, column: str) -> str | None:

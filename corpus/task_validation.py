@@ -43,6 +43,13 @@ DESCRIBING = frozenset(
     }
 )
 ANSWER = "the reference answer"
+NO_STUB = "has no stub, so nothing shows that doing nothing fails"
+NO_SIGNATURE = "has no signature, so tests see whatever the answer defines"
+REFERENCE_COLUMNS = frozenset({"references", "formatted_issues"})
+NO_REFERENCES = (
+    "references: has no reference stories, with which answers are compared; write them, or train on"
+    " prompts alone with the grader `preference`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +136,11 @@ def _read_row(
     unknown = set(values) - DESCRIBING - list_columns(name)
     if unknown:
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
-    _check_texts(finding, name, first_places, needs_solution)
     task = values.get("task") or extract_task(values, name)
+    if name == "story" and isinstance(task, dict) and not task.keys() & REFERENCE_COLUMNS:
+        finding.problems.append(NO_REFERENCES)
+        return finding, []
+    _check_texts(finding, name, first_places, needs_solution)
     try:
         if name == "story":
             return finding, _build_story_attempts(finding, task, first_places)
@@ -208,10 +218,10 @@ def _check_texts(
             "has neither a reference answer nor a stub: nothing shows that its tests compile"
         )
     elif is_code and not values.get("stub"):
-        finding.warnings.append("has no stub, so nothing shows that doing nothing fails")
+        finding.warnings.append(NO_STUB)
     has_signature = "signature" in find_task_class(name).model_fields
     if has_signature and not values.get("signature") and not values.get("cases"):
-        finding.warnings.append("has no signature, so tests see whatever the answer defines")
+        finding.warnings.append(NO_SIGNATURE)
     for key in ("id", "prompt"):
         if values.get(key):
             _check_new(finding.row, finding.problems, key, str(values[key]), first_places)
@@ -242,6 +252,10 @@ def _check_result(finding: Finding, attempt: _Attempt, result: Graded | Faulted)
         problems.append(
             f"{attempt.which} gets {result.reward:.2f} at stage {result.stage}, not 1.00:"
             f" {render_reasons(result)}"
+        )
+    elif attempt.which == ANSWER and result.reward < 1.0:
+        finding.warnings.append(
+            f"{ANSWER} passes with {result.reward:.2f}: {render_reasons(result)}"
         )
 
 

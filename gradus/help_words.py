@@ -48,7 +48,7 @@ GROUPS = {
     "Grading": ("grader", "graders", "rubric", "slots", "config", "secrets_file"),
     "Checks": ("validate", "drop_failing", "ignore_lint"),
     "Choice": ("share", "max_public", "per_task", "max_mutants", "max_broken_attempts", "seed"),
-    "Output": ("out", "force", "fresh", "format", "quiet"),
+    "Output": ("out", "html", "force", "fresh", "format", "quiet"),
 }
 """Groups of options, by the options' names, in commands with more than `FEW` options. A group that
 an option names itself counts more."""

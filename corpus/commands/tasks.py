@@ -49,6 +49,12 @@ def validate_tasks(
     solutions: Annotated[
         bool, typer.Option(help="Require a solution, which LiveCodeBench and MultiPL-E lack")
     ] = True,
+    ignore_lint: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-lint", help="Accept reference answers that pass the tests with lint warnings"
+        ),
+    ] = False,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
@@ -73,7 +79,9 @@ def validate_tasks(
     rows = load_rows(file)
     name, loaded = start_grader(grader, config)
     bad = 0
-    findings = validate(rows, name, loaded, slots, needs_solution=solutions)
+    findings = validate(
+        rows, name, loaded, slots, needs_solution=solutions, full_marks=not ignore_lint
+    )
     for finding in show_progress(findings, len(rows), "validating", quiet):
         task = f"{finding.row.where}: {finding.row.values.get('id', '')}"
         for problem in finding.problems:

@@ -12,7 +12,8 @@ from gradus.tasks.base import Task, Text
 SEPARATOR = "|||||"
 
 
-def _split_issues(value: Any) -> Any:
+def split_references(value: Any) -> Any:
+    """Return the parts of a text between separators; any other value as it is."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(SEPARATOR) if part.strip()]
     return value
@@ -37,7 +38,7 @@ class StoryTask(Task):
     }
 
     sprint_goal: Text = ""
-    references: Annotated[tuple[Text, ...], BeforeValidator(_split_issues), Field(min_length=1)]
+    references: Annotated[tuple[Text, ...], BeforeValidator(split_references), Field(min_length=1)]
     """Reference stories; one string with ` ||||| ` between them is accepted, also under the name
     `formatted_issues`."""
     team_context: dict[str, Any] = {}

@@ -44,13 +44,18 @@ def render_live_page() -> str:
 
 
 def render_standalone_page(title: str, data: Mapping[str, Any]) -> str:
-    """Return a self-contained file. `data`: answers by path, `start` and `made`.
+    """Return a self-contained file. `data`: answers by path, `start` and `made`."""
+    return render_page_with_data(title, data, build_script(), build_style())
+
+
+def render_page_with_data(
+    title: str, data: Mapping[str, Any], own_script: str, own_style: str
+) -> str:
+    """Return a self-contained file of script, style and data.
 
     A content security policy lets no other script run and nothing load. The data is JSON without
     characters that could end its element.
     """
-    own_style = build_style()
-    own_script = build_script()
     policy = (
         f"default-src 'none'; script-src 'sha256-{_compute_digest(own_script)}'; style-src"
         f" 'sha256-{_compute_digest(own_style)}'; img-src data:; base-uri 'none'; form-action"

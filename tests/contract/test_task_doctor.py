@@ -12,14 +12,17 @@ import yaml
 
 from corpus.files import load_rows
 from corpus.ocaml_text import find_type_definitions
-from corpus.task_doctor import RowState, diagnose
-from corpus.task_repairs import (
-    add_signature,
+from corpus.rust_repairs import (
+    add_dependencies,
+    advise_on_crates,
     flatten_files,
-    keep_unknown_columns,
-    rename_columns,
-    write_sprint_prompt,
+    read_edition,
+    show_broken_code,
+    split_tests,
 )
+from corpus.story_repairs import leave_out_copies, write_sprint_prompt
+from corpus.task_doctor import RowState, diagnose
+from corpus.task_repairs import add_signature, keep_unknown_columns, rename_columns
 from corpus.task_rows import list_columns
 from corpus.task_validation import validate
 from gradus.row_reader import Row
@@ -62,15 +65,17 @@ def test_the_command_repairs_what_it_proposes_and_loses_nothing(
     out = mine.with_name("tasks.jsonl")
     said = gradus("tasks", "doctor", mine, "--fix", "-o", out, "--slots", "2")
     assert said.status == 1, said.err
-    assert "3 usable, 6 repaired, 3 needs you of 12 rows" in said.out
+    assert "3 usable, 8 repaired, 1 needs you of 12 rows" in said.out
     rows = load_rows(out)
-    assert len(rows) == 9
+    assert len(rows) == 11
     for finding in validate(rows, "ocaml", ocaml_grader, 2, needs_solution=False):
         assert finding.problems == []
     rejected = [row.values["row"] for row in load_rows(mine.with_name("tasks.rejected.jsonl"))]
     assert rejected == [case["row"] for case in CASES if case["state"] == "needs you"]
     renamed = next(row for row in rows if row.values["id"] == "other_columns")
     assert renamed.values["notes"] == {"author": "ada"}
+    weak = "weak tests: 1 of 4 broken solutions pass all tests, such as line 1 with `2 mod n`"
+    assert weak in said.out
 
 
 @pytest.mark.parametrize("argv", [["--fix"], ["-o", "o.jsonl"]])
@@ -148,4 +153,119 @@ def test_a_sprint_without_a_prompt_is_asked_for_by_its_goal() -> None:
         "Sprint goal: Guests choose\n\nWrite the user stories"
     )
     assert write_sprint_prompt({"prompt": "p", "references": "r"}) is None
-    assert write_sprint_prompt({"sprint_goal": "g"}) is None, "nothing to compare with"
+
+
+def test_a_prompt_says_what_the_sprint_is_to_bring() -> None:
+    row = {"sprint_goal": "Better tooling", "value_propositions": ["Saves time.", ""]}
+    repair = write_sprint_prompt(row)
+    assert repair is not None
+    assert (
+        "Better tooling\n\nWhat it is to bring:\n- Saves time.\n\nWrite" in repair.values["prompt"]
+    )
+
+
+def sprint(where: str, goal: str, *references: str) -> Row:
+    return Row(
+        where, {"id": where, "sprint_goal": goal, "formatted_issues": " ||||| ".join(references)}
+    )
+
+
+def test_rows_that_ask_the_same_become_one_task_with_all_references() -> None:
+    rows = [
+        sprint("a:1", "Guests choose", "read the menu online", "order by phone"),
+        sprint("a:2", "Cooks plan", "see the orders of tomorrow"),
+        sprint("a:3", "Guests choose", "order by phone", "see pictures of dishes"),
+    ]
+    first, other, joined = diagnose(rows, "story", None)
+    assert [each.state for each in (first, other, joined)] == [RowState.REPAIRED] * 3
+    assert first.task is not None
+    references = ["read the menu online", "order by phone", "see pictures of dishes"]
+    assert first.task.values["references"] == references
+    assert "take the references of a:3, which ask the same" in first.repairs
+    assert (joined.task, joined.joined_to) == (None, "a:1")
+    assert joined.repairs == ("join with a:1: one task has the references of both",)
+
+
+def test_a_row_without_references_says_what_it_lacks() -> None:
+    [diagnosis] = diagnose([sprint("a:1", "Guests choose")], "story", None)
+    assert diagnosis.state is RowState.NEEDS_YOU
+    assert "has no reference stories" in diagnosis.cause
+
+
+def test_references_that_the_goal_says_go_to_the_notes() -> None:
+    row = {
+        "prompt": "Sprint goal: guests read the menu online. Write stories.",
+        "references": ["read the menu online", "order by phone at night"],
+        "notes": "mine",
+    }
+    repair = leave_out_copies(row)
+    assert repair is not None
+    assert repair.values["references"] == ["order by phone at night"]
+    assert repair.values["notes"] == {
+        "notes": "mine",
+        "copied_references": ["read the menu online"],
+    }
+    assert leave_out_copies({**row, "references": ["read the menu online"]}) is None
+
+
+RUSTLING = """struct Point {
+    x: i32,
+}
+
+impl Point {
+    fn new(x: i32) -> Self {
+        Point { x }
+    }
+}
+
+struct Unit(u8, pub u8);
+
+fn main() {
+    // try it here
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn has_x() {
+        assert_eq!(Point::new(1).x, 1);
+    }
+}
+"""
+
+
+def test_tests_leave_the_file_of_the_solution_and_the_broken_code_is_shown() -> None:
+    broken = RUSTLING.replace("Point { x }", "todo!()")
+    row = {
+        "prompt": "Fix it.",
+        "solution": RUSTLING,
+        "broken": broken,
+        "run": "rustc --edition 2024",
+    }
+    for repair in (read_edition, split_tests, show_broken_code):
+        done = repair(row)
+        assert done is not None
+        row = done.values
+    assert row["edition"] == "2024"
+    assert row["solution"].startswith("pub struct Point {\n    pub x: i32,")
+    assert "pub fn new" in row["solution"]
+    assert "pub struct Unit(pub u8, pub u8);" in row["solution"]
+    assert "mod tests" not in row["solution"] + row["stub"]
+    assert "fn main" not in row["solution"]
+    assert row["tests"].lstrip().startswith("use solution::*;")
+    assert row["prompt"] == f"Fix it.\n\n```rust\n{row['stub']}\n```"
+    assert "broken" not in row
+
+
+def test_a_crate_is_named_if_the_grader_has_it_and_else_its_author_is_told_how() -> None:
+    problem = "unresolved import: use of unresolved module or unlinked crate `rand`"
+    repair = add_dependencies({"dependencies": ["serde"]}, problem, {"rand"})
+    assert repair is not None
+    assert repair.values["dependencies"] == ["serde", "rand"]
+    assert advise_on_crates(problem, {"rand"}) == ""
+    assert add_dependencies({}, problem, set()) is None
+    assert "list rand in a copy of configs/graders/rust_crates.yaml" in advise_on_crates(
+        problem, set()
+    )

@@ -97,6 +97,11 @@ class Runner:
         tests = TestCount(passed=passed, total=len(task.cases))
         return RunResult(HarnessReport(True, tests, tuple(reasons)), limit, cpu_s, doubt)
 
+    def read_output(self, program: bytes, task: RustTask) -> str:
+        """Return what the program writes when it reads nothing; empty if it fails."""
+        outcome, _ = self._run(program, task, stdin="")
+        return outcome.stdout.decode(errors="replace") if outcome.exit_code == 0 else ""
+
     def _run(
         self,
         program: bytes,

@@ -1,0 +1,76 @@
+"""Repairs of rows of user stories: a prompt where there is none, and one task for rows that ask the
+same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from corpus.story_task_checks import find_copied_references
+from corpus.task_repairs import Repair, Values
+from corpus.task_rows import extract_task
+from gradus.tasks.story import StoryTask, split_references
+
+STORIES_WANTED = (
+    "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that"
+    " <why>."
+)
+"""What a prompt without one asks for."""
+VALUE_COLUMNS = ("value_propositions", "impact")
+"""Columns that tell what a sprint is to bring, as one text or a list."""
+
+
+def write_sprint_prompt(values: Values) -> Repair | None:
+    """Ask for the stories of a sprint by its goal and what it is to bring, or by its project, where
+    there is no prompt."""
+    goal = str(values.get("sprint_goal") or "").strip()
+    project = str(values.get("project") or "").strip()
+    if values.get("prompt") or not (goal or project):
+        return None
+    parts = [f"Sprint goal: {goal}" if goal else f"Project: {project}"]
+    sources = ["sprint goal" if goal else "project"]
+    for column in VALUE_COLUMNS:
+        texts = _list_texts(values.get(column))
+        if texts:
+            parts.append("\n".join(["What it is to bring:", *(f"- {text}" for text in texts)]))
+            sources.append(column)
+    prompt = "\n\n".join([*parts, STORIES_WANTED])
+    return Repair({**values, "prompt": prompt}, f"write the prompt from the {', '.join(sources)}")
+
+
+def _list_texts(value: Any) -> list[str]:
+    """Return the texts in a column that are not empty."""
+    texts = value if isinstance(value, list) else [value]
+    return [text.strip() for text in texts if isinstance(text, str) and text.strip()]
+
+
+def join_references(values: Values, others: Sequence[Values]) -> dict[str, Any]:
+    """Return the fields of a task with the references of others that ask the same."""
+    references: dict[str, None] = {}
+    for each in (values, *others):
+        references |= dict.fromkeys(split_references(each.get("references")) or ())
+    return {**values, "references": list(references)}
+
+
+def leave_out_copies(values: Values) -> Repair | None:
+    """Move references that the prompt or the goal says word for word to `notes`, if most remain:
+    a copy of the goal would answer them."""
+    try:
+        task = StoryTask.model_validate(extract_task(values, "story"))
+    except ValidationError:
+        return None
+    copied = find_copied_references(values, task)
+    if not copied or 2 * len(copied) > len(task.references):
+        return None
+    kept: list[str] = []
+    left_out: list[str] = []
+    for number, reference in enumerate(task.references, 1):
+        (left_out if number in copied else kept).append(reference)
+    known = values.get("notes") or {}
+    if not isinstance(known, dict):
+        known = {"notes": known}
+    changed = {**values, "references": kept, "notes": {**known, "copied_references": left_out}}
+    numbers = ", ".join(map(str, copied))
+    return Repair(changed, f"move references that stand in the goal to `notes`: {numbers}")
