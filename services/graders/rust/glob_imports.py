@@ -8,7 +8,8 @@ error. Searched for here is what is none: macros, and methods in place of the st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -30,8 +31,6 @@ STD_METHODS = frozenset((Path(__file__).parent / "std_methods.txt").read_text().
 """Methods of the standard library that tests use to judge."""
 _BEFORE_NOT = frozenset({"if", "while", "match", "return", "in", "else", "break", "as", "=>"})
 """Keywords that `!` may follow as an operator."""
-_MAX_HEADS = 8
-"""`impl` before a brace that are each looked at."""
 _BEHIND_TRAIT = frozenset({"{", ":", "<", "where"})
 """What follows the name of a trait that no macro is given in pieces."""
 _JUDGING = frozenset(
@@ -41,26 +40,10 @@ _JUDGING = frozenset(
 _OPERATORS = frozenset(
     ("Not", "Neg", "Add", "Sub", "Mul", "Div", "Rem", "BitAnd", "BitOr", "BitXor", "Shl", "Shr"),
 )
-_PLAIN = frozenset(
-    (
-        "bool",
-        "i8",
-        "i16",
-        "i32",
-        "i64",
-        "i128",
-        "isize",
-        "u8",
-        "u16",
-        "u32",
-        "u64",
-        "u128",
-        "usize",
-        "f32",
-        "f64",
-    ),
-)
-_JUDGED = frozenset({"Result", "Option"})
+_RENAMING = re.compile(r"\b(\w+) as (\w+)")
+_TYPE = re.compile(r"\b(struct|enum|union|type) (\w+)")
+_HEAD = re.compile(r"\bimpl\b((?:[^{};]|\{[^{};]*\}){0,1000})\{")
+"""The head of an `impl`, which may have constants in braces."""
 
 
 def find_globs(text: str, crate: str) -> Iterator[tuple[Token, Token]]:
@@ -123,7 +106,7 @@ def find_shadowed_method(task: RustTask, answer: RustAnswer) -> str | None:
 
 def _collect_trait_methods(answer: RustAnswer) -> set[str]:
     """Return names of functions in public traits; every word where a macro may make one."""
-    all_words = [[token.text for token in tokens] for tokens in answer.tokens.values()]
+    all_words = _list_words(answer)
     has_macros = any("macro_rules" in words for words in all_words)
     names: set[str] = set()
     for words, tokens in zip(all_words, answer.tokens.values(), strict=True):
@@ -145,78 +128,40 @@ def _collect_trait_methods(answer: RustAnswer) -> set[str]:
     return names
 
 
-def _iter_names_of_macros(words: Sequence[str]) -> Iterator[str]:
-    """Yield words that a macro could make a function's name."""
-    for before, word in pairwise(words):
-        if before not in (".", ":"):
-            yield word
-
-
 def _find_lying_method(task: RustTask, answer: RustAnswer) -> str | None:
-    """Return a method by which tests judge a result, and that the answer defines for a type of its
-    own, or an operator."""
+    """Return a method by which tests judge a result, and that the answer defines, or an
+    operator."""
     judging = _collect_called_methods(task) & _JUDGING
-    own_methods = set()
-    for tokens in answer.tokens.values():
-        for token in _iter_public_methods(tokens):
-            own_methods.add(token)
-    return min(judging & own_methods, default=None) or next(
-        _find_lying_operators(task, answer, bool(judging)), None
-    )
+    all_words = _list_words(answer)
+    functions: set[str] = set()
+    for words in all_words:
+        names = {name for before, name in pairwise(words) if before == "fn"}
+        if "$" in names:
+            names.update(name for before, name in pairwise(words) if before not in (".", ":"))
+        functions |= names
+    operators = _OPERATORS | {"Deref"} if judging else _OPERATORS
+    lying = _iter_lying_operators(task, list(chain.from_iterable(all_words)), operators)
+    return min(judging & functions, default=None) or next(lying, None)
 
 
-def _find_lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> Iterator[str]:
-    """Operators of types that public functions give and the tests do not name: `assert!(!f(1))`,
-    `(f(1) - 2.0).abs()`.
-
-    They count where they take or give a number or a `bool`. `judging`: tests call methods of
-    `Result` or `Option`, which a `Deref` to one would answer.
-    """
-    named = {token.text for token in code(task.tests)}
-    for tokens in answer.tokens.values():
-        words = [token.text for token in tokens]
-        group_ends = compute_group_ends(tokens)
-        renamed = {}
-        aliases = set()
-        for word, following, after in zip(words, words[1:], words[2:], strict=False):
-            if following == "as":
-                renamed[after] = word
-            if word == "type" and following not in ("Output", "Target"):
-                aliases.add(following)
-        result_types = _collect_result_types(words)
-        if opaque := result_types & _OPERATORS:
-            yield min(opaque)
-        hidden = {"$", *aliases}
-        for start, opening in _find_heads(words):
-            head = words[start:opening]
-            if "for" not in head:
-                continue
-            target_types = set(head[head.index("for") :])
-            is_returned = target_types & result_types or aliases & result_types
-            if named & target_types or not is_returned:
-                continue
-            trait = {renamed.get(word, word) for word in head[: head.index("for")]}
-            value = _read_associated_type(words, opening, group_ends[opening])
-            operators = trait & _OPERATORS
-            if operators and (operators & {"Not", "Neg"} or (value | trait) & (_PLAIN | hidden)):
-                yield min(operators)
-            elif "$" in trait and value & (_PLAIN | hidden):
-                yield "an operator"
-            elif judging and "Deref" in trait and value & (_JUDGED | hidden):
-                yield "Deref"
-
-
-def _find_heads(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield where the head of each `impl` starts, and the next brace; of more than `_MAX_HEADS`
-    before a brace the first only."""
-    starts: list[int] = []
-    for at, word in enumerate(words):
-        if word == "impl":
-            starts.append(at)
-        elif word == "{":
-            for start in starts if len(starts) <= _MAX_HEADS else starts[:1]:
-                yield start, at
-            starts = []
+def _iter_lying_operators(
+    task: RustTask, words: Sequence[str], operators: Collection[str]
+) -> Iterator[str]:
+    """Yield `operators` of types that public functions give and the tests do not name:
+    `assert!(!f(1))`, `(f(1) - 2.0).abs()`."""
+    text = " ".join(words)
+    results = _collect_result_types(words)
+    yield from results & _OPERATORS
+    renamed = {new: old for old, new in _RENAMING.findall(text)}
+    types = _TYPE.findall(text)
+    aliases = {name for word, name in types if word == "type"} - {"Output", "Target"}
+    hidden = {"$", *(name for _, name in types)} - {token.text for token in code(task.tests)}
+    if not aliases & results:
+        hidden &= results
+    for head in _HEAD.findall(text):
+        trait, is_for, _ = head.rpartition(" for ")
+        if is_for and {renamed.get(word, word) for word in head.split()} & hidden:
+            yield from {renamed.get(word, word) for word in trait.split()} & {*operators, "$"}
 
 
 def _collect_result_types(words: Sequence[str]) -> set[str]:
@@ -235,31 +180,9 @@ def _collect_result_types(words: Sequence[str]) -> set[str]:
     return found
 
 
-def _read_associated_type(words: Sequence[str], start: int, end: int) -> set[str]:
-    """Return words of the first `type Output = ...;` or `Target` between two places."""
-    value: set[str] = set()
-    is_inside = False
-    for at in range(start, end):
-        if is_inside and words[at] == ";":
-            return value
-        if is_inside:
-            value.add(words[at])
-        elif words[at] in ("Output", "Target"):
-            is_inside = True
-    return set()
-
-
-def _iter_public_methods(tokens: Sequence[Token]) -> Iterator[str]:
-    """Yield names of public methods."""
-    words = [token.text for token in tokens]
-    if ("fn", "$") in pairwise(words):
-        yield from _iter_names_of_macros(words)
-    for at, token in enumerate(tokens):
-        public = token.text == "fn" and any(
-            part.text == "pub" for part in tokens[max(0, at - 2) : at]
-        )
-        if public and any(part.text == "self" for part in tokens[at + 2 : at + 12]):
-            yield tokens[at + 1].text
+def _list_words(answer: RustAnswer) -> list[list[str]]:
+    """Return the words of each of its files."""
+    return [[token.text for token in tokens] for tokens in answer.tokens.values()]
 
 
 def _collect_called_methods(task: RustTask) -> set[str]:
