@@ -197,22 +197,18 @@ class Compiler:
         return compiled
 
     def compile_tests(
-        self, tests: TestsFile, library: bytes, task: RustTask, slot: int
+        self,
+        tests: TestsFile,
+        library: bytes,
+        task: RustTask,
+        slot: int,
+        *,
+        is_linked: bool = True,
     ) -> Compiled:
-        """Compile the tests, or the program in their place, against the answer's library."""
-        flags = [*tests.flags, *self._toolchain.link_flags]
-        return self._compile_tests(tests.text, library, task, slot, *flags)
-
-    def compile_remote_tests(self, text: str, task: RustTask, slot: int) -> Compiled:
-        """Compile tests that are a program of their own, without the answer."""
-        flags = ("--test", *self._toolchain.link_flags)
-        return self._compile_tests(text, b"", task, slot, *flags)
-
-    def compile_object_code(
-        self, tests: TestsFile, library: bytes, task: RustTask, slot: int
-    ) -> Compiled:
-        """As `tests`, but not linked."""
-        return self._compile_tests(tests.text, library, task, slot, *tests.flags, "--emit=obj")
+        """Compile the tests, or the program in their place, against the answer's library, if it is
+        not empty. The product is object code where it is not linked."""
+        flags = self._toolchain.link_flags if is_linked else ("--emit=obj",)
+        return self._compile_tests(tests.text, library, task, slot, *tests.flags, *flags)
 
     def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> Compiled:
         """Make the program of the object code of tests and of the answer's library."""

@@ -9,7 +9,7 @@ error. Searched for here is what is none: macros, and methods in place of the st
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -22,11 +22,8 @@ from services.graders.rust.lexer import (
     compute_group_ends,
 )
 
-_RESERVED = (Path(__file__).parent / "reserved_names.txt").read_text().split()
-RESERVED = frozenset(name for name in _RESERVED if not name.endswith("!"))
-"""What a name means of itself: no answer may give it another meaning in tests."""
-RESERVED_MACROS = frozenset(name.removesuffix("!") for name in _RESERVED if name.endswith("!"))
-"""An answer without macros may have functions of these names."""
+STD_MACROS = frozenset((Path(__file__).parent / "std_macros.txt").read_text().split())
+"""Macros that every program has without an import."""
 STD_METHODS = frozenset((Path(__file__).parent / "std_methods.txt").read_text().split())
 """Methods of the standard library that tests use to judge."""
 _BEFORE_NOT = frozenset({"if", "while", "match", "return", "in", "else", "break", "as", "=>"})
@@ -73,13 +70,13 @@ def may_call_macros(task: RustTask) -> bool:
     if any(not is_plain(declaration, task.crate) for declaration in _list_globs(task)):
         return True
     words = ["", *(token.text for token in code(task.tests, task.edition)), "", ""]
-    known = set(RESERVED_MACROS) | _BEFORE_NOT
+    known = set(STD_MACROS) | _BEFORE_NOT
     for at, word in enumerate(words):
         if word == "macro_rules":
             known.add(words[at + 2])
     for at, word in enumerate(words[:-2]):
         is_call = words[at + 1] == "!" and words[at + 2] in ("(", "[", "{") and word.isidentifier()
-        is_named = word in RESERVED_MACROS and words[at + 1] in (";", ",", "}")
+        is_named = word in STD_MACROS and words[at + 1] in (";", ",", "}")
         is_path = words[at - 1] in (":", "{", ",")
         if word == "macro_use" or (is_call and word not in known):
             return True
@@ -145,13 +142,13 @@ def _find_lying_method(task: RustTask, answer: RustAnswer) -> str | None:
 
 
 def _iter_lying_operators(
-    task: RustTask, words: Sequence[str], operators: Collection[str]
+    task: RustTask, words: Sequence[str], operators: frozenset[str]
 ) -> Iterator[str]:
     """Yield `operators` of types that public functions give and the tests do not name:
     `assert!(!f(1))`, `(f(1) - 2.0).abs()`."""
     text = " ".join(words)
     results = _collect_result_types(words)
-    yield from results & _OPERATORS
+    yield from sorted(results & _OPERATORS)
     renamed = {new: old for old, new in _RENAMING.findall(text)}
     types = _TYPE.findall(text)
     aliases = {name for word, name in types if word == "type"} - {"Output", "Target"}
@@ -161,7 +158,10 @@ def _iter_lying_operators(
     for head in _HEAD.findall(text):
         trait, is_for, _ = head.rpartition(" for ")
         if is_for and {renamed.get(word, word) for word in head.split()} & hidden:
-            yield from {renamed.get(word, word) for word in trait.split()} & {*operators, "$"}
+            traits = {renamed.get(word, word) for word in trait.split()}
+            yield from sorted(traits & operators)
+            if "$" in traits:
+                yield "an operator"
 
 
 def _collect_result_types(words: Sequence[str]) -> set[str]:

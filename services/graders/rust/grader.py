@@ -379,7 +379,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             texts = render_remote(task, signature, needs)
             if texts is None:
                 return None
-            compiled = self.compiler.compile_remote_tests(texts.tests, task, attempt.slot)
+            compiled = self.compiler.compile_tests(texts.tests, b"", task, attempt.slot)
             attempt.add(compiled)
             if compiled.status is CompileStatus.COMPILED:
                 return _RemoteTests(compiled.product, texts.dispatcher)
@@ -444,8 +444,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             stub = build_library(task, render_stub(signature))
             library = attempt.add(self.compiler.compile_answer(stub, task, slot))
             if library.status is CompileStatus.COMPILED:
-                compiled = self.compiler.compile_object_code(
-                    remote.dispatcher, library.product, task, slot
+                compiled = self.compiler.compile_tests(
+                    remote.dispatcher, library.product, task, slot, is_linked=False
                 )
                 remote.calls = attempt.add(compiled).product
         return remote.calls if is_linkable(attempt.answer) else b""

@@ -283,15 +283,11 @@ def _replace_globs(task: RustTask, signature: Signature | None, start: int) -> s
     text = task.tests
     out: list[str] = []
     position = start
-    plural = _has_other_globs(task)
     for number, (first, last) in enumerate(find_globs(text, task.crate)):
         end = last.start + 1
         declaration = text[first.start : end]
         if signature is not None and is_plain(declaration, task.crate):
             declaration = f"use ::{task.crate}::{{{', '.join(sorted(signature.names))}}};"
-            if plural:  # an import by name would win over what the other one brings
-                module = f"gradus_glob_{number}"
-                declaration = f"mod {module} {{ pub {declaration} }} use {module}::*;"
         else:
             declaration += f" use {_get_harness_path(task)}::prelude::*;"
             declaration += f" fn gradus_words_{number}({_render_bindings(text)}) {{}}"
@@ -305,13 +301,3 @@ def _render_bindings(text: str) -> str:
     words = {token.text.removeprefix("r#") for token in code(text) if token.kind is Kind.NAME}
     variables = sorted(word for word in words - _NO_VARIABLES if word.islower())
     return ", ".join(f"r#{word} @ _: ()" for word in variables)
-
-
-def _has_other_globs(task: RustTask) -> bool:
-    """Return whether the tests import everything of something that is not the answer."""
-    words = [token.text for token in code(task.tests)]
-    for at in (at for at, word in enumerate(words) if word == "use"):
-        declared = words[at : words.index(";", at) if ";" in words[at:] else len(words)]
-        if declared[-1] == "*" and task.crate not in declared[:4] and "super" not in declared:
-            return True
-    return False
