@@ -182,7 +182,10 @@ def _collect_result_types(words: Sequence[str]) -> set[str]:
 
 def _list_words(answer: RustAnswer) -> list[list[str]]:
     """Return the words of each of its files."""
-    return [[token.text for token in tokens] for tokens in answer.tokens.values()]
+    all_words = []
+    for tokens in answer.tokens.values():
+        all_words.append([token.text for token in tokens])
+    return all_words
 
 
 def _collect_called_methods(task: RustTask) -> set[str]:
