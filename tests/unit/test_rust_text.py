@@ -468,6 +468,37 @@ def test_a_trait_in_scope_may_not_stand_in_for_std(
     assert find_shadowed_method(task, read_answer(answer, task, None)) == method
 
 
+_LIE = "impl Not for Lie { type Output = bool; }"
+
+
+@pytest.mark.parametrize(
+    ("answer", "operator"),
+    [
+        (f"struct Lie; {_LIE} pub fn f() -> Lie {{}}", "Not"),
+        (f"struct Lie; {_LIE} pub fn f() -> bool {{}}", None),
+        (f"struct Lie; {_LIE} type A = Lie; pub fn f() -> A {{}}", "Not"),
+        (f"mod m {{ pub struct Lie; {_LIE} }} use m::Lie as A; pub fn f() -> A {{}}", "Not"),
+        (
+            f"macro_rules! m {{ ($n:ident) => {{ struct $n; }} }} {_LIE} pub fn f() -> Lie {{}}",
+            "Not",
+        ),
+        ("use std::ops::Not as N; struct Lie; impl N for Lie {} pub fn f() -> Lie {}", "Not"),
+        ("struct Lie<T>; impl Sub<f64> for Lie<Named> {} pub fn f() -> Lie<Named> {}", "Sub"),
+        ("struct L<F>; impl<F: for<'a> Fn(&'a u8)> Not for L<F> {} pub fn f() -> L<u8> {}", "Not"),
+        ("struct L; impl<T: Has<{ 3 }>> Not for L {} pub fn f() -> L {}", "Not"),
+        ("struct Named; impl Neg for Named {} pub fn f() -> Named {}", None),
+        ("pub fn f() -> impl Not<Output = bool> {}", "Not"),
+        ("struct Lie; impl Deref for Lie {} pub fn f() -> Lie {}", "Deref"),
+        ("macro_rules! m { ($t:ty) => { impl Shape for $t {} } } pub fn f() -> Lie {}", None),
+    ],
+)
+def test_operators_of_what_functions_give_lie_where_tests_do_not_name_it(
+    answer: str, operator: str | None
+) -> None:
+    task = RustTask(tests="use solution::*; #[test] fn a() { assert!(!f()); Named.g().unwrap(); }")
+    assert find_shadowed_method(task, read_answer(answer, task, None)) == operator
+
+
 def test_forbidden_names_are_found_in_bodies_of_macros_and_nowhere_else() -> None:
     task = RustTask(tests="x")
     text = (

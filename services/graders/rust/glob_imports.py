@@ -129,15 +129,13 @@ def _find_lying_method(task: RustTask, answer: RustAnswer) -> str | None:
     """Return a method by which tests judge a result, and that the answer defines, or an
     operator."""
     judging = _collect_called_methods(task) & _JUDGING
-    all_words = _list_words(answer)
-    functions: set[str] = set()
-    for words in all_words:
-        names = {name for before, name in pairwise(words) if before == "fn"}
-        if "$" in names:
-            names.update(name for before, name in pairwise(words) if before not in (".", ":"))
-        functions |= names
+    words = list(chain.from_iterable(_list_words(answer)))
+    pattern = r"\bfn (\w+)" if "macro_rules" in words else r"\bpub (?:const |async )*fn (\w+)"
+    functions = set(re.findall(pattern, " ".join(words)))
+    if ("fn", "$") in pairwise(words):
+        functions.update(name for before, name in pairwise(words) if before not in (".", ":"))
     operators = _OPERATORS | {"Deref"} if judging else _OPERATORS
-    lying = _iter_lying_operators(task, list(chain.from_iterable(all_words)), operators)
+    lying = _iter_lying_operators(task, words, operators)
     return min(judging & functions, default=None) or next(lying, None)
 
 
@@ -147,12 +145,15 @@ def _iter_lying_operators(
     """Yield `operators` of types that public functions give and the tests do not name:
     `assert!(!f(1))`, `(f(1) - 2.0).abs()`."""
     text = " ".join(words)
-    results = _collect_result_types(words)
-    yield from sorted(results & _OPERATORS)
     renamed = {new: old for old, new in _RENAMING.findall(text)}
+    results = {renamed.get(word, word) for word in _collect_result_types(words)}
+    yield from sorted(results & _OPERATORS)
     types = _TYPE.findall(text)
     aliases = {name for word, name in types if word == "type"} - {"Output", "Target"}
-    hidden = {"$", *(name for _, name in types)} - {token.text for token in code(task.tests)}
+    hidden = {"$", *(name for _, name in types)}
+    if "macro_rules" in words:
+        hidden.update(word for word in words if word[0].isupper())
+    hidden -= {token.text for token in code(task.tests)}
     if not aliases & results:
         hidden &= results
     for head in _HEAD.findall(text):
