@@ -152,6 +152,25 @@ pub fn double(_: i64) -> i64 {
     assert (result.tests.passed, result.tests.total) == (0, 3)
 
 
+@pytest.mark.parametrize("process", ["that of the tests", "one of its own"])
+def test_descriptors_are_for_reading_or_for_writing(undefended: RustGrader, process: str) -> None:
+    """The answer is right if it has one pipe to read and one to write, and else nothing that is
+    open for both."""
+    code = f"""{TOOLS}
+fn modes(wanted: bool) -> Vec<i32> {{
+    let numbers = (0..64).filter(|&one| unsafe {{ fcntl(one, 1) }} >= 0 && is_pipe(one) == wanted);
+    let mut modes: Vec<i32> = numbers.map(|one| unsafe {{ fcntl(one, 3) }} & 3).collect();
+    modes.sort();
+    modes
+}}
+pub fn double(x: i64) -> i64 {{
+    x * if modes(true) == [0, 1] && !modes(false).contains(&2) {{ 2 }} else {{ 3 }}
+}}
+"""
+    tests = TESTS if process == "that of the tests" else TESTS.replace("use std::thread;", "")
+    assert graded(undefended, code, tests).passed
+
+
 def test_an_answer_that_waits_for_what_does_not_come_is_ended(undefended: RustGrader) -> None:
     result = graded(
         undefended,

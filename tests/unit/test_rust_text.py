@@ -21,8 +21,6 @@ from services.graders.rust.compile import CompilerMessage
 from services.graders.rust.expected_values import TOLD, split
 from services.graders.rust.glob_imports import (
     find_shadowed_method,
-    list_missed_names,
-    list_names_to_import,
 )
 from services.graders.rust.grader import compute_checked_share
 from services.graders.rust.lexer import (
@@ -264,7 +262,7 @@ def test_whatever_is_repeated_costs_as_its_length(piece: str, unit: str) -> None
         with suppress(TooManyTokens):
             answer = read_answer(text, task, None)
             assert answer.forbidden is not None
-            assert list_names_to_import(task, answer) is not None
+            assert find_shadowed_method(task, answer) is None
             assert compute_checked_share(answer, None, []) >= 0
 
     def prepare(size: int) -> Callable[[], None]:
@@ -277,6 +275,7 @@ def test_whatever_is_repeated_costs_as_its_length(piece: str, unit: str) -> None
 DOUBLED = (
     *REPEATED,
     "trait A { fn f() { todo!() } }\n",
+    "pub trait A {",
     "impl>",
     "stringify!(impl>);",
     "pub fn ",
@@ -299,8 +298,7 @@ def measure_reading(text: str, task: RustTask) -> float:
         started = time.thread_time()
         answer = build_library(task, text)
         assert answer.forbidden is not None
-        list_missed_names(task, answer, ["no `f` in `A`"])
-        find_shadowed_method(task, answer, {"A"})
+        find_shadowed_method(task, answer)
         publish_declared(text, answer.items["src/lib.rs"], "pub fn f(); impl A { fn f(&self); }")
         compute_checked_share(answer, None, errors)
         shortest = min(shortest, time.thread_time() - started)
@@ -421,11 +419,16 @@ def test_with_a_signature_an_import_of_everything_brings_what_is_declared() -> N
     assert "*;\nmod" not in made
 
 
-def test_without_one_it_brings_the_given_names_and_from_a_module_the_prelude_too() -> None:
-    tests = "use solution::*;\nuse solution::a::{self, *};\nuse std::io::*;"
-    made = write_tests_file(RustTask(tests=tests), None, {"g", "f"}).text
-    assert "use ::solution::{f, g};" in made
-    assert made.count("use ::gradus_harness::prelude::*;") == 1
+def test_without_one_it_stays_beside_the_prelude_and_binds_the_words_of_the_tests() -> None:
+    tests = "use solution::*;\nuse solution::a::{self, *};\nuse std::io::*; use Kind::*;"
+    made = write_tests_file(RustTask(tests=tests), None).text
+    assert made.count("use ::gradus_harness::prelude::*;") == 2
+    words = ("a", "io", "solution", "std", "use")
+    parameters = ", ".join(f"r#{word} @ _: ()" for word in words)
+    assert (
+        f"use solution::*; use ::gradus_harness::prelude::*; fn gradus_words_0({parameters})"
+        in (made)
+    )
 
 
 def test_pins_know_their_lines() -> None:
@@ -444,69 +447,56 @@ def test_inner_attributes_stay_in_front() -> None:
     assert made.index("#![deny(y)]") < made.index("macro_rules! assert_eq") < made.index("#[test]")
 
 
-GLOB = RustTask(
-    tests=(
-        "use solution::*; use std::fmt::Write; fn own() {} #[test] fn a() { assert!(f().is_err()); "
-        "let x: i64 = g().valid(); own(); Some(x); String::new(); m!(); Kind::A; }"
-    )
+@pytest.mark.parametrize(
+    ("answer", "method"),
+    [
+        ("pub trait Valid { fn valid(self); fn is_err(self) -> bool; }", "is_err"),
+        ("trait Valid { fn valid(self); fn is_err(self) -> bool; }", None),
+        ("mod m { pub trait Valid { fn is_err(self) -> bool; } } pub use m::*;", "is_err"),
+        ("macro_rules! m { ($n:ident) => { pub trait V { fn $n(); } } } m!(is_err);", "is_err"),
+        ("macro_rules! m { () => {} } trait V {} fn a() { b.is_err() }", None),
+        ("macro_rules! m { ($t:ident $n:ident.$f:ident) => {} } m!(trait V.is_err);", "is_err"),
+        ("macro_rules! m { ($n:ident) => { fn $n() {} } } trait V { m!(is_err); }", "is_err"),
+        ("pub trait Valid { fn valid(self); } impl S { fn is_err(&self) {} }", None),
+    ],
 )
-ANSWER = """
-pub fn f() {} pub fn g() {} pub fn hidden() {} pub fn own() {} pub enum Some { A } pub struct String; pub type i64 = u8;
-pub mod std {} pub trait Valid { fn valid(self); } pub trait Sneak { fn is_err(self); } pub trait Write {}
-pub enum Kind { A }
-"""  # noqa: E501
+@pytest.mark.parametrize("module", ["*", "inner::*"])
+def test_a_trait_in_scope_may_not_stand_in_for_std(
+    answer: str, method: str | None, module: str
+) -> None:
+    task = RustTask(tests=f"use solution::{module}; #[test] fn a() {{ assert!(f().is_err()); }}")
+    assert find_shadowed_method(task, read_answer(answer, task, None)) == method
 
 
-def test_an_import_of_everything_brings_what_tests_mention_and_the_answer_defines_but_no_word_of_rust() -> (  # noqa: E501
-    None
-):
-    assert list_names_to_import(GLOB, read_answer(ANSWER, GLOB, None)) == {"f", "g", "Kind"}
-
-
-def test_macros_of_the_library_keep_their_meaning_and_functions_may_have_their_names() -> None:
-    task = RustTask(tests="use solution::*; #[test] fn a() { concat(); matches!(1, 1); }")
-    assert list_names_to_import(task, read_answer("pub fn concat() {}", task, None)) == {"concat"}
-    macros = "#[macro_export] macro_rules! matches { () => {} } pub fn concat() {}"
-    assert list_names_to_import(task, read_answer(macros, task, None)) == set()
-
-
-def test_what_the_compiler_misses_is_brought_too_and_traits_by_their_methods() -> None:
-    complaints = [
-        "cannot find function `elsewhere`",
-        "no method named `valid` found",
-        "cannot find macro `m!`",
-        "`i64`",
-    ]
-    assert list_missed_names(GLOB, read_answer(ANSWER, GLOB, None), complaints) == {"m", "Valid"}
+_LIE = "impl Not for Lie { type Output = bool; }"
 
 
 @pytest.mark.parametrize(
-    ("answer", "imported", "method"),
+    ("answer", "operator"),
     [
-        ("pub trait Valid { fn valid(self); fn is_err(self) -> bool; }", {"Valid"}, "is_err"),
-        ("pub trait Valid { fn valid(self); fn is_err(self) -> bool; }", set(), None),
-        ("pub trait Valid { m!{} } fn is_err() {}", {"Valid"}, "is_err"),
-        ("pub trait Valid { fn valid(self); }", {"Valid"}, None),
+        (f"struct Lie; {_LIE} pub fn f() -> Lie {{}}", "Not"),
+        (f"struct Lie; {_LIE} pub fn f() -> bool {{}}", None),
+        (f"struct Lie; {_LIE} type A = Lie; pub fn f() -> A {{}}", "Not"),
+        (f"mod m {{ pub struct Lie; {_LIE} }} use m::Lie as A; pub fn f() -> A {{}}", "Not"),
+        (
+            f"macro_rules! m {{ ($n:ident) => {{ struct $n; }} }} {_LIE} pub fn f() -> Lie {{}}",
+            "Not",
+        ),
+        ("use std::ops::Not as N; struct Lie; impl N for Lie {} pub fn f() -> Lie {}", "Not"),
+        ("struct Lie<T>; impl Sub<f64> for Lie<Named> {} pub fn f() -> Lie<Named> {}", "Sub"),
+        ("struct L<F>; impl<F: for<'a> Fn(&'a u8)> Not for L<F> {} pub fn f() -> L<u8> {}", "Not"),
+        ("struct L; impl<T: Has<{ 3 }>> Not for L {} pub fn f() -> L {}", "Not"),
+        ("struct Named; impl Neg for Named {} pub fn f() -> Named {}", None),
+        ("pub fn f() -> impl Not<Output = bool> {}", "Not"),
+        ("struct Lie; impl Deref for Lie {} pub fn f() -> Lie {}", "Deref"),
+        ("macro_rules! m { ($t:ty) => { impl Shape for $t {} } } pub fn f() -> Lie {}", None),
     ],
 )
-def test_a_trait_in_scope_may_not_stand_in_for_std(
-    answer: str, imported: set[str], method: str | None
+def test_operators_of_what_functions_give_lie_where_tests_do_not_name_it(
+    answer: str, operator: str | None
 ) -> None:
-    assert find_shadowed_method(GLOB, read_answer(answer, GLOB, None), imported) == method
-
-
-def test_what_a_module_brings_is_not_known_so_any_trait_counts() -> None:
-    task = RustTask(tests=GLOB.tests.replace("*", "inner::*", 1))
-    assert (
-        find_shadowed_method(
-            task, read_answer("pub trait T { fn is_err(self); }", task, None), set()
-        )
-        == "is_err"
-    )
-    assert (
-        find_shadowed_method(task, read_answer("impl S { fn is_err(&self) {} }", task, None), set())
-        is None
-    )
+    task = RustTask(tests="use solution::*; #[test] fn a() { assert!(!f()); Named.g().unwrap(); }")
+    assert find_shadowed_method(task, read_answer(answer, task, None)) == operator
 
 
 def test_forbidden_names_are_found_in_bodies_of_macros_and_nowhere_else() -> None:

@@ -43,6 +43,9 @@ about style."""
 _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values())")
 """What a crate without features may ask for with `cfg`, in cargo's words: anything else is a
 lint."""
+_AMBIGUITY = "ambiguous_glob_imports"
+"""Lint about a name that two imports of everything bring from other crates, where within a crate it
+is an error: the answer's own `Some` beside the prelude's."""
 _SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
 _UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
@@ -194,22 +197,18 @@ class Compiler:
         return compiled
 
     def compile_tests(
-        self, tests: TestsFile, library: bytes, task: RustTask, slot: int
+        self,
+        tests: TestsFile,
+        library: bytes,
+        task: RustTask,
+        slot: int,
+        *,
+        is_linked: bool = True,
     ) -> Compiled:
-        """Compile the tests, or the program in their place, against the answer's library."""
-        flags = [*tests.flags, *self._toolchain.link_flags]
-        return self._compile_tests(tests.text, library, task, slot, *flags)
-
-    def compile_remote_tests(self, text: str, task: RustTask, slot: int) -> Compiled:
-        """Compile tests that are a program of their own, without the answer."""
-        flags = ("--test", *self._toolchain.link_flags)
-        return self._compile_tests(text, b"", task, slot, *flags)
-
-    def compile_object_code(
-        self, tests: TestsFile, library: bytes, task: RustTask, slot: int
-    ) -> Compiled:
-        """As `tests`, but not linked."""
-        return self._compile_tests(tests.text, library, task, slot, *tests.flags, "--emit=obj")
+        """Compile the tests, or the program in their place, against the answer's library, if it is
+        not empty. The product is object code where it is not linked."""
+        flags = self._toolchain.link_flags if is_linked else ("--emit=obj",)
+        return self._compile_tests(tests.text, library, task, slot, *tests.flags, *flags)
 
     def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> Compiled:
         """Make the program of the object code of tests and of the answer's library."""
@@ -241,6 +240,7 @@ class Compiler:
             "--crate-name",
             "gradus_tests",
             "--cap-lints=allow",
+            f"--force-warn={_AMBIGUITY}",
             *flags,
             *toolchain.harness_flags,
             *self._build_flags(task, product),
@@ -249,7 +249,10 @@ class Compiler:
         if library:
             argv.append(f"--extern={task.crate}={_LIBRARY}")
             files[_LIBRARY] = library
-        return self._compile(server, [*argv, source], task, files, _UNSTABLE)
+        compiled = self._compile(server, [*argv, source], task, files, _UNSTABLE)
+        if any(remark.code == _AMBIGUITY for remark in compiled.remarks):
+            return replace(compiled, status=CompileStatus.REFUSED)
+        return compiled
 
     def _build_flags(self, task: RustTask, product: str = PRODUCT) -> list[str]:
         return [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,13 +32,7 @@ from services.graders.rust.compile import (
 )
 from services.graders.rust.config import RustConfig
 from services.graders.rust.equality_lints import Place, may_be_compared
-from services.graders.rust.glob_imports import (
-    find_globs,
-    find_shadowed_method,
-    list_missed_names,
-    list_names_to_import,
-    may_call_macros,
-)
+from services.graders.rust.glob_imports import find_shadowed_method, may_call_macros
 from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, remove_comments
 from services.graders.rust.remote_answer import Needs, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
@@ -292,14 +286,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if compiled.status is not CompileStatus.COMPILED:
             return None
         product = compiled.product
-        compiled, _, _ = self._compile_tests(attempt, product)
+        compiled, tests = self._compile_tests(attempt, product)
         if compiled.status is CompileStatus.COMPILED:
             return None
-        # an import of everything brings no more here than can be read, so that the error is at what
-        # lacks
-        names = () if signature else list_names_to_import(task, attempt.answer)
-        tests = write_tests_file(task, signature, names)
-        for message in self.compiler.compile_tests(tests, product, task, slot).errors:
+        if attempt.remote:
+            tests = write_tests_file(task, signature)
+            compiled = self.compiler.compile_tests(tests, product, task, slot)
+        for message in compiled.errors:
             if line := tests.find_task_line(message.outer_line):
                 return f"line {line} of its tests, with the reference answer: {message.text}"
         return None
@@ -337,10 +330,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         task = attempt.task
         if task.cases:
             return self._apply_run(attempt, facts, self.runner.run_cases(product, task))
-        compiled, tests, names = self._compile_tests(attempt, product, derived=derived)
-        if attempt.signature is None and (
-            name := find_shadowed_method(task, attempt.answer, names)
-        ):
+        compiled, tests = self._compile_tests(attempt, product, derived=derived)
+        if attempt.signature is None and (name := find_shadowed_method(task, attempt.answer)):
             why = (
                 f"a trait of the answer may stand in for the standard library's `{name}`, which the"
                 " tests call"
@@ -397,7 +388,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             texts = render_remote(task, signature, needs)
             if texts is None:
                 return None
-            compiled = self.compiler.compile_remote_tests(texts.tests, task, attempt.slot)
+            compiled = self.compiler.compile_tests(texts.tests, b"", task, attempt.slot)
             attempt.add(compiled)
             if compiled.status is CompileStatus.COMPILED:
                 return _RemoteTests(compiled.product, texts.dispatcher)
@@ -462,44 +453,30 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             stub = build_library(task, render_stub(signature))
             library = attempt.add(self.compiler.compile_answer(stub, task, slot))
             if library.status is CompileStatus.COMPILED:
-                compiled = self.compiler.compile_object_code(
-                    remote.dispatcher, library.product, task, slot
+                compiled = self.compiler.compile_tests(
+                    remote.dispatcher, library.product, task, slot, is_linked=False
                 )
                 remote.calls = attempt.add(compiled).product
         return remote.calls if is_linkable(attempt.answer) else b""
 
     def _compile_tests(
         self, attempt: _GradingAttempt, product: bytes, *, derived: bool = True
-    ) -> tuple[Compiled, TestsFile, Collection[str]]:
-        """Return the tests compiled against the answer, and what an import of everything brings in
-        them.
+    ) -> tuple[Compiled, TestsFile]:
+        """Return the tests compiled against the answer.
 
         `derived`: the answer derives `PartialEq` wherever it has it.
         """
-
-        def compile_with(names: Collection[str]) -> tuple[Compiled, TestsFile]:
-            tests = write_tests_file(attempt.task, attempt.signature, names, derived=derived)
-            if attempt.remote:
-                tests = attempt.remote.dispatcher
-            compiled = attempt.add(
-                self.compiler.compile_tests(tests, product, attempt.task, attempt.slot)
-            )
-            if compiled.status is CompileStatus.BROKE:
-                self._refuse_broken_box(attempt)
-            return compiled, tests
-
         task = attempt.task
-        names = set() if attempt.signature else list_names_to_import(task, attempt.answer)
-        compiled, tests = compile_with(names)
-        if compiled.status is CompileStatus.REFUSED and attempt.signature is None:
-            missed = (
-                list_missed_names(task, attempt.answer, [error.text for error in compiled.errors])
-                - names
-            )
-            if missed and any(True for _ in find_globs(task.tests, task.crate)):
-                names |= missed
-                compiled, tests = compile_with(names)
-        return compiled, tests, names
+        if attempt.remote:
+            tests = attempt.remote.dispatcher
+        else:
+            names = {item.name for item in attempt.answer.items[attempt.answer.entry]}
+            mentioned = names & {token.text for token in code(task.tests)}
+            tests = write_tests_file(task, attempt.signature, mentioned, derived=derived)
+        compiled = attempt.add(self.compiler.compile_tests(tests, product, task, attempt.slot))
+        if compiled.status is CompileStatus.BROKE:
+            self._refuse_broken_box(attempt)
+        return compiled, tests
 
     def _apply_run(self, attempt: _GradingAttempt, facts: RustFacts, ran: RunResult) -> RustFacts:
         attempt.cpu_s += ran.cpu_s

@@ -139,7 +139,7 @@ class _Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RemoteTexts:
-    tests: str
+    tests: TestsFile
     """The program of the tests."""
     dispatcher: TestsFile
     """What is compiled with the answer, in place of tests."""
@@ -192,7 +192,8 @@ def render_remote(task: RustTask, signature: Signature, needs: Needs) -> RemoteT
         f"fn main() {{ ::{HARNESS_CRATE}::remote::serve(gradus_calls::dispatch) }}",
     ]
     text, pins = append_pins("\n".join(dispatcher), signature, task.crate)
-    return RemoteTexts("\n".join(tests), TestsFile(text, pins, 0, 0, is_program=True))
+    program = TestsFile("\n".join(tests), {}, 0, 0)
+    return RemoteTexts(program, TestsFile(text, pins, 0, 0, is_program=True))
 
 
 def find_needs(needs: Needs, signature: Signature, errors: Iterable[str]) -> Needs:

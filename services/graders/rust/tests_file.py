@@ -1,9 +1,10 @@
 """The tests as they are compiled: the task's text, and around it what keeps an answer from
 redefining their words.
 
-An import of everything from the answer becomes one of certain names (`imports`); from a module of
-the answer it stays, with the prelude beside it, so that an answer's own `Some` is an error in place
-of a substitute.
+An import of everything from the answer becomes one of the names that the task declares. Without a
+signature, and from a module of the answer, it stays, with two things beside it: the prelude, so
+that an answer's own `Some` is an error in place of a substitute, and a function that binds every
+word of the tests, which is an error where a constant of the answer would stand in for a variable.
 
 Assertions are the harness's own. What they find stands, though the answer that was given a closure
 with one catches its panic; their messages hold no values, which a panic hook of the answer could
@@ -120,6 +121,8 @@ macro_rules! {name} {{
 code of that."""
 
 
+_NO_VARIABLES = frozenset({"_", "self", "super", "crate"})
+"""Words that not even `r#` makes a variable."""
 _FIELDS = ("tests", "signature", "crate", "edition", "dependencies")
 """What of a task the file depends on."""
 
@@ -161,7 +164,7 @@ def write_tests_file(
     """Return the file to compile in place of `task.tests`. The last 128 are kept: a task has many
     answers.
 
-    `names`: what an import of everything brings; with a signature that is what it declares.
+    `names`: what the tests may have from the answer; with a signature that is what it declares.
     `derived`: the answer derives `PartialEq`, or the task declares that it need not.
     """
     derived = derived or bool(signature and signature.own_equality)
@@ -190,7 +193,7 @@ def _build_tests_file(
         + extern_crate
         + _render_assertions(task, derived)
         + "\n"
-        + _replace_globs(task, declared, start)
+        + _replace_globs(task, signature, start)
     )
     added_line = task.tests[:start].count("\n") + 1
     count = task.tests.count("\n") + 1
@@ -276,31 +279,25 @@ def find_item_start(text: str) -> int:
     return position
 
 
-def _replace_globs(task: RustTask, names: Collection[str], start: int) -> str:
+def _replace_globs(task: RustTask, signature: Signature | None, start: int) -> str:
     text = task.tests
     out: list[str] = []
     position = start
-    plural = _has_other_globs(task)
     for number, (first, last) in enumerate(find_globs(text, task.crate)):
         end = last.start + 1
         declaration = text[first.start : end]
-        if is_plain(declaration, task.crate):
-            declaration = f"use ::{task.crate}::{{{', '.join(sorted(names))}}};"
-            if plural:  # an import by name would win over what the other one brings
-                module = f"gradus_glob_{number}"
-                declaration = f"mod {module} {{ pub {declaration} }} use {module}::*;"
+        if signature is not None and is_plain(declaration, task.crate):
+            declaration = f"use ::{task.crate}::{{{', '.join(sorted(signature.names))}}};"
         else:
             declaration += f" use {_get_harness_path(task)}::prelude::*;"
+            declaration += f" fn gradus_words_{number}({_render_bindings(text)}) {{}}"
         out += [text[position : first.start], declaration]
         position = end
     return "".join(out) + text[position:]
 
 
-def _has_other_globs(task: RustTask) -> bool:
-    """Return whether the tests import everything of something that is not the answer."""
-    words = [token.text for token in code(task.tests)]
-    for at in (at for at, word in enumerate(words) if word == "use"):
-        declared = words[at : words.index(";", at) if ";" in words[at:] else len(words)]
-        if declared[-1] == "*" and task.crate not in declared[:4] and "super" not in declared:
-            return True
-    return False
+def _render_bindings(text: str) -> str:
+    """Return parameters that have the words of `text` for names."""
+    words = {token.text.removeprefix("r#") for token in code(text) if token.kind is Kind.NAME}
+    variables = sorted(word for word in words - _NO_VARIABLES if word.islower())
+    return ", ".join(f"r#{word} @ _: ()" for word in variables)

@@ -231,4 +231,7 @@ pub mod prelude {
     pub use std::{print, println, todo, unimplemented, unreachable, vec, write, writeln};
     pub use std::convert::{TryFrom, TryInto};
     pub use std::iter::FromIterator;
+    pub use std::prelude::v1::{Debug, Hash};
+    pub use std::primitive::*;
+    pub use ::{core, std};
 }
