@@ -22,8 +22,8 @@ def render_doctor_page(
     name = "rows" if file == "-" else Path(file).stem
     states = [state.value for state in RowState]
     data = {"name": name, "grader": grader, "states": states, "rows": rows}
-    own = resources.files("corpus").joinpath("page/doctor.js").read_text(encoding="utf-8")
-    script = f'"use strict";\n(() => {{\n{read_page_file("dom.js")}{own}}})();\n'
+    text = resources.files("corpus").joinpath("page/doctor.js").read_text(encoding="utf-8")
+    script = f'"use strict";\n(() => {{\n{read_page_file("dom.js")}{text}}})();\n'
     return render_page_with_data(f"Rows of {name}", data, script, build_style())
 
 

@@ -112,11 +112,11 @@ def add_dependencies(values: Values, problem: str, listed: Collection[str]) -> R
     """Name the crates that a solution lacks and the grader has."""
     present = list(values.get("dependencies") or ())
     lacking = dict.fromkeys(_MISSING_CRATE.findall(problem))
-    found = [name for name in lacking if name in listed and name not in present]
-    if not found:
+    addable = [name for name in lacking if name in listed and name not in present]
+    if not addable:
         return None
-    message = f"name the crates {', '.join(found)} under `dependencies`"
-    return Repair({**values, "dependencies": [*present, *found]}, message)
+    message = f"name the crates {', '.join(addable)} under `dependencies`"
+    return Repair({**values, "dependencies": [*present, *addable]}, message)
 
 
 def advise_on_crates(problem: str, listed: Collection[str]) -> str:

@@ -46,10 +46,10 @@ def _list_texts(value: Any) -> list[str]:
     return [text.strip() for text in texts if isinstance(text, str) and text.strip()]
 
 
-def join_references(values: Values, others: Sequence[Values]) -> dict[str, Any]:
+def join_references(values: Values, repeats: Sequence[Values]) -> dict[str, Any]:
     """Return the fields of a task with the references of others that ask the same."""
     references: dict[str, None] = {}
-    for each in (values, *others):
+    for each in (values, *repeats):
         references |= dict.fromkeys(split_references(each.get("references")) or ())
     return {**values, "references": list(references)}
 
@@ -64,13 +64,17 @@ def leave_out_copies(values: Values) -> Repair | None:
     copied = find_copied_references(values, task)
     if not copied or 2 * len(copied) > len(task.references):
         return None
-    kept: list[str] = []
+    references: list[str] = []
     left_out: list[str] = []
     for number, reference in enumerate(task.references, 1):
-        (left_out if number in copied else kept).append(reference)
-    known = values.get("notes") or {}
-    if not isinstance(known, dict):
-        known = {"notes": known}
-    changed = {**values, "references": kept, "notes": {**known, "copied_references": left_out}}
+        (left_out if number in copied else references).append(reference)
+    notes = values.get("notes") or {}
+    if not isinstance(notes, dict):
+        notes = {"notes": notes}
+    changed = {
+        **values,
+        "references": references,
+        "notes": {**notes, "copied_references": left_out},
+    }
     numbers = ", ".join(map(str, copied))
     return Repair(changed, f"move references that stand in the goal to `notes`: {numbers}")

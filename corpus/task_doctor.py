@@ -144,13 +144,13 @@ def diagnose(
         proposals.append(_repair(row, name, grader) if finding.problems else _Proposal(row))
     if name == "story":
         _join_rows_of_one_prompt(proposals)
-    kept = [index for index, proposal in enumerate(proposals) if proposal.joined_to is None]
-    changed = [index for index in kept if proposals[index].repairs]
+    remaining = [index for index, proposal in enumerate(proposals) if proposal.joined_to is None]
+    changed = [index for index in remaining if proposals[index].repairs]
     tried = check_leniently([proposals[index].row for index in changed], name, grader, slots)
     after = dict(zip(changed, show(tried, len(changed), "repairing"), strict=True))
     # reads only: finds what repaired rows repeat of others
-    read = check_leniently([proposals[index].row for index in kept], name, None)
-    repeats = dict(zip(kept, read, strict=True))
+    read = check_leniently([proposals[index].row for index in remaining], name, None)
+    repeats = dict(zip(remaining, read, strict=True))
     done: list[Diagnosis] = []
     for index, finding in enumerate(before):
         proposal = proposals[index]
@@ -193,11 +193,11 @@ def _join_rows_of_one_prompt(proposals: Sequence[_Proposal]) -> None:
         prompt = proposal.row.values.get("prompt")
         if proposal.row.problem is None and prompt and proposal.row.values.get("references"):
             by_prompt.setdefault(str(prompt), []).append(index)
-    for first, *others in by_prompt.values():
-        if not others:
+    for first, *repeats in by_prompt.values():
+        if not repeats:
             continue
         keeper = proposals[first]
-        joined = [proposals[index] for index in others]
+        joined = [proposals[index] for index in repeats]
         values = join_references(keeper.row.values, [each.row.values for each in joined])
         places = ", ".join(each.row.where for each in joined)
         keeper.row = replace(keeper.row, values=values)

@@ -65,10 +65,10 @@ def check_tasks(
         raise Misuse("a reward model needs no tasks: any prompt will do")
     if fix != (out is not None):
         raise Misuse("--fix and --out belong together: give both, or neither to look only")
-    written = [] if out is None else [out, build_sibling_path(out, "rejected")]
+    outputs = [] if out is None else [out, build_sibling_path(out, "rejected")]
     if html is not None:
-        written.append(html)
-    refuse_existing(written, force=force, sources=[file])
+        outputs.append(html)
+    refuse_existing(outputs, force=force, sources=[file])
     rows = load_rows(file)
     name, loaded = start_grader(grader, config)
     show = partial(show_progress, quiet=quiet)

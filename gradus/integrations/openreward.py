@@ -73,10 +73,10 @@ def build_environment(
             """Return the compiler's remarks on an answer and the public tests that it fails. The
             answer is complete, such as the whole source file."""
             try:
-                told = await self._tasks.check(self._name, call.answer)
+                text = await self._tasks.check(self._name, call.answer)
             except ToolRefused as refused:
-                told = str(refused)
-            return ToolOutput(blocks=[TextBlock(text=told)])
+                text = str(refused)
+            return ToolOutput(blocks=[TextBlock(text=text)])
 
         @terminal  # type: ignore[untyped-decorator]
         @tool  # type: ignore[untyped-decorator]

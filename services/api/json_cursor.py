@@ -106,10 +106,10 @@ class JsonCursor:
     def _match(self, pattern: re.Pattern[bytes], n_bytes: int | None = None) -> re.Match[bytes]:
         """Return what a pattern finds here, in the next `n_bytes`."""
         end = len(self._mask) if n_bytes is None else self._position + n_bytes
-        found = pattern.match(self._mask, self._position, end)
-        if found is None:
+        match = pattern.match(self._mask, self._position, end)
+        if match is None:
             raise ValueError(f"a name or a quote is missing at byte {self._position}")
-        return found
+        return match
 
     def _take(self, expected: bytes) -> bytes:
         """Pass the next byte, which must be one of `expected`, and return it."""

@@ -98,10 +98,10 @@ class BatchingModel(Generic[RowT]):
         with self._changed:
             self._refuse_when_closed()
             finish = self._now + sum(map(len, texts))
-            for one in queued:
-                heappush(self._queue, _Place(finish, next(self._numbers), one))
+            for question in queued:
+                heappush(self._queue, _Place(finish, next(self._numbers), question))
             self._changed.notify()
-        return [one.answer for one in queued]
+        return [question.answer for question in queued]
 
     def answers(self, futures: Sequence[Future[Answer[RowT]]]) -> list[Answer[RowT]]:
         """Return what `submit` promised. Blocks.
@@ -129,9 +129,9 @@ class BatchingModel(Generic[RowT]):
         """Take those texts out of the queue that no other caller waits for."""
         with self._changed:
             unwanted = set(futures)
-            for key, others in self._waiting.items():
+            for key, waiting in self._waiting.items():
                 if key != id(futures):
-                    unwanted.difference_update(others)
+                    unwanted.difference_update(waiting)
             withdrawn = [place for place in self._queue if place.queued.answer in unwanted]
             self._queue = [place for place in self._queue if place.queued.answer not in unwanted]
             heapify(self._queue)
