@@ -67,6 +67,21 @@ def test_the_probe_gets_nothing_from_an_ordinary_user() -> None:
     assert as_an_ordinary_user(script) in {"NestedBoxes []", "Bubblewrap []"}
 
 
+def test_a_worker_of_low_priority_serves() -> None:
+    script = (
+        "import os\n"
+        "os.nice(5)\n"
+        "from services.sandbox.bubblewrap import Bubblewrap\n"
+        "from services.sandbox.escape_probe import find_leftovers\n"
+        "from services.sandbox.nested_boxes import find_nested_boxes\n"
+        "print(find_leftovers(find_nested_boxes(Bubblewrap()).create_unfiltered(), 'marker'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.strip() == "{}", done.stderr
+
+
 @pytest.mark.parametrize(
     ("old", "new", "finding"),
     [
