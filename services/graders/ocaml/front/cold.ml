@@ -186,7 +186,7 @@ let tests r =
     match if r.declared then None else Option.bind tree (lent_name r env) with
     | Some name -> [ plan total ~mismatch:(lending name) ]
     | None ->
-    Private.rename Private.own_of_tests (Filename.concat work "gradus_tests.cmo");
+    Private.rename Private.used_by_tests (Filename.concat work "gradus_tests.cmo");
     let archives = Wire.lines (Wire.get r.sections "archives") in
     let harness = Wire.lines (Wire.get r.sections "harness") in
     let load = Filename.concat (Filename.dirname Sys.executable_name) "gradus_load.cmo" in
