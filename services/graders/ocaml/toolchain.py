@@ -39,6 +39,7 @@ FRONT_UNITS = (
         "control",
         "data",
         "split",
+        "failures",
         "tests",
         "lint",
     ),
