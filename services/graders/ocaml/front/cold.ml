@@ -176,7 +176,7 @@ let tests r =
   | Failed log when r.declared ->
     raise (Broken ("the tests do not type against the task's signature" ^ line_of log ^ ": " ^ needed log))
   | Failed log when is_control r ->
-    let needs what = mentions ("Unbound " ^ what) log in
+    let needs what = mentions ("Unbound " ^ what) (unquoted log) in
     if List.exists needs (binding_operators @ of_answer) then [ plan total ~mismatch:"the tests need more of the answer than values" ]
     else raise (Broken ("the tests do not type" ^ line_of log))
   | Failed log ->
