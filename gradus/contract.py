@@ -23,6 +23,8 @@ from gradus.tasks.base import AnyTask, Completion, Task, Text, Wire, check_text
 
 MAX_BATCH = 4096
 """Submissions in one request."""
+MAX_RESULT_BYTES = 256_000
+"""One result as JSON."""
 MAX_DEADLINE_S = 3600.0
 DEFAULT_DEADLINE_S = 60.0
 GRADER_NAME = r"^[a-z][a-z0-9_]{0,31}$"
@@ -158,6 +160,7 @@ class Graded(Wire):
     tests: TestCount | None = None
     flags: tuple[str, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+    """Where a result would take more than 256 kB, the last one says how many are left out."""
     rubric: str
     grader: str
     """Name and revision, `ocaml@<revision>`."""

@@ -331,15 +331,21 @@ let play how =
 """
 
 
-# Puts a function in the place of one of the library's, in every module that has it.
-PATCHES = """
+# Puts a function in the place of one of the library's: in every module that has it, or its code and
+# what it closes over into that function itself.
+PATCHES = {
+    "in modules": """
 external globals : unit -> Obj.t = "caml_get_global_data"
 let patch f by =
   let replace m =
     if Obj.is_block m && Obj.tag m = 0 then
       for i = 0 to Obj.size m - 1 do if Obj.field m i == Obj.repr f then Obj.set_field m i (Obj.repr by) done in
   for i = 0 to Obj.size (globals ()) - 1 do replace (Obj.field (globals ()) i) done
-"""  # noqa: E501
+""",  # noqa: E501
+    "in place": """
+let patch f by = Obj.set_field (Obj.repr f) 0 (Obj.field (Obj.repr by) 0)
+""",
+}
 PATCHED = {
     # with it, the harness runs a body that does nothing for each test that is not a decoy
     "table of decoys": (
@@ -357,6 +363,23 @@ PATCHED = {
         "String.equal (fun _ _ -> true)",
         "let () = assert (String.equal (string_of_int (double 2)) (String.make 1 (Char.chr 52)))",
     ),
+    "tables": (
+        "fold = Hashtbl.fold",
+        "Hashtbl.fold (fun _ _ all -> all)",
+        """let () =
+  let table = Hashtbl.of_seq (List.to_seq [1, 2; 3, 6]) in
+  assert (Hashtbl.fold (fun key value all -> all && double key = value) table true)""",
+    ),
+    "what is in every scope": (
+        "text = string_of_int",
+        'string_of_int (fun _ -> "")',
+        "let () = assert (List.for_all (fun n -> string_of_int (double n) = string_of_int (2 * n)) [1; 2])",  # noqa: E501
+    ),
+    "formats": (
+        "text = Printf.sprintf",
+        'Printf.sprintf (fun _ -> Obj.magic (fun _ -> ""))',
+        'let () = assert (List.for_all (fun n -> Printf.sprintf "%d" (double n) = Printf.sprintf "%d" (2 * n)) [1; 2])',  # noqa: E501
+    ),
     "what a suite calls": (
         "for_all = List.for_all",
         "List.for_all (fun _ _ -> true)",
@@ -368,9 +391,10 @@ let () = run_test_tt_main ("a" >:: fun _ ->
 
 
 @WAYS
+@pytest.mark.parametrize("where", list(PATCHES))
 @pytest.mark.parametrize("name", list(PATCHED))
 def test_an_answer_that_patches_the_library_when_it_starts_passes_no_test(
-    graders: dict[str, Any], way: str, name: str
+    graders: dict[str, Any], way: str, name: str, where: str
 ) -> None:
     kept, patch, tests = PATCHED[name]
     right = (
@@ -379,7 +403,7 @@ def test_an_answer_that_patches_the_library_when_it_starts_passes_no_test(
         else "let double x = 2 * x"
     )
     assert patient(graders[way], right, tests, SIGNATURE).passed
-    code = f"{PATCHES}\nlet {kept}\nlet () = patch {patch}\nlet double _ = 0"
+    code = f"{PATCHES[where]}\nlet {kept}\nlet () = patch {patch}\nlet double _ = 0"
     result = patient(graders[way], code, tests, SIGNATURE)
     assert not result.passed
     assert result.reward <= 0.35

@@ -26,7 +26,7 @@ let left = ref %d
 let interrupt () = if !armed && !left > 0 then (decr left; raise Exit)
 let allocated _ = interrupt (); None
 let tracker = { Gc.Memprof.null_tracker with alloc_minor = allocated; alloc_major = allocated }
-let () = Gc.Memprof.start ~sampling_rate:1.0 ~callstack_size:0 tracker
+let _ = Gc.Memprof.start ~sampling_rate:1.0 ~callstack_size:0 tracker
 """
 """Raises at that many allocations in a row, once armed."""
 

@@ -11,7 +11,14 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
-from gradus.contract import Diagnostic, Graded, Stage, Submission, TaskSubmission
+from gradus.contract import (
+    MAX_RESULT_BYTES,
+    Diagnostic,
+    Graded,
+    Stage,
+    Submission,
+    TaskSubmission,
+)
 from gradus.descriptions import GraderDescription, GraderInfo, describe
 from gradus.errors import InternalFault
 from gradus.tasks.base import AnyTask, Task
@@ -28,8 +35,9 @@ FactsT = TypeVar("FactsT", bound=Facts)
 
 MAX_SHOWN = 3
 """Failing public tests to quote. Those behind them are not run."""
-MAX_DIAGNOSTICS_BYTES = 200_000
-"""What the diagnostics of an answer take at most of a result, which has at most 256 kB."""
+MAX_DIAGNOSTICS_BYTES = MAX_RESULT_BYTES - 56_000
+"""What the diagnostics of an answer take at most of a result. The remainder is for public tests, of
+which three have up to 2,000 characters, and for flags."""
 FAILS = "this public test fails:"
 GIVES = "the answer gives"
 

@@ -32,7 +32,14 @@ from services.graders.ocaml.attempt import (
     refuse_task,
 )
 from services.graders.ocaml.config import OcamlConfig
-from services.graders.ocaml.toolchain import HARNESS_UNITS, LIBRARY, MOUNT, SEAL, OcamlToolchain
+from services.graders.ocaml.toolchain import (
+    HARNESS_UNITS,
+    LIBRARY,
+    MOUNT,
+    SEAL,
+    TESTS_LIBRARY,
+    OcamlToolchain,
+)
 from services.sandbox import Command, ExitReason, Outcome, Sandbox
 from services.sandbox.cancellation import NeedsTime
 
@@ -192,7 +199,7 @@ class ColdPath:
     def _build_request(self, attempt: GradingAttempt) -> Sections:
         toolchain = self._toolchain
         packages = toolchain.packages(attempt.task.packages)
-        harness = [LIBRARY]
+        harness = [LIBRARY, TESTS_LIBRARY]
         for unit in HARNESS_UNITS[:-1]:
             if unit != "oUnit2" or attempt.framework == "ounit2":
                 harness.append(f"{unit}.cmo")

@@ -39,12 +39,18 @@ FRONT_UNITS = (
         "control",
         "data",
         "split",
+        "failures",
         "tests",
         "lint",
     ),
     *("request", "confine", "emit", "cold", "warm", "main"),
 )
+MODULES = ("gradus_modules", "gradus_tests_modules")
+"""The modules of the library of answers and of the library of tests: the same source, which is
+written here."""
 HARNESS_UNITS = (
+    *MODULES,
+    "gradus_unify",
     "gradus_shared",
     "gradus_value",
     "gradus_referee",
@@ -53,10 +59,20 @@ HARNESS_UNITS = (
     "gradus_start",
     "gradus_load",
 )
-SHARED_UNIT = "gradus_shared"
-"""The one unit of the harness that sees the library of answer and tests."""
+SHARED_UNITS = ("gradus_modules", "gradus_shared")
+"""Units of the harness that see the library of answers."""
 LIBRARY = "gradus_stdlib.cma"
 """The standard library of the harness (front/private.ml)."""
+TESTS_LIBRARY = "gradus_tests_stdlib.cma"
+"""The standard library of tests."""
+_STATES = (
+    "Stdlib.Format.std_formatter",
+    "Stdlib.Format.err_formatter",
+    "Stdlib.Format.str_formatter",
+    "Stdlib.Format.stdbuf",
+    "Stdlib.Scanf.Scanning.stdin",
+)
+"""Values of the library that change, which tests and answers share."""
 EXECUTABLES = ("front", "runner")
 SEAL = "dllgradus.so"
 """What programs of their own load: closes the file system to them before the answer runs."""
@@ -195,7 +211,8 @@ def _read_output(command: list[str]) -> str:
 def _list_sources() -> list[Path]:
     units = [f"{unit}.ml" for unit in FRONT_UNITS if unit not in HARNESS_UNITS]
     front = [HERE / "front" / name for name in (STUBS, PAGES, COMPILER, *units)]
-    harness = [HERE / "harness" / f"{unit}.ml" for unit in HARNESS_UNITS]
+    written = [unit for unit in HARNESS_UNITS if unit not in MODULES]
+    harness = [HERE / "harness" / f"{unit}.ml" for unit in written]
     return [*front, *harness, HERE / "runner" / "runner.ml"]
 
 
@@ -253,14 +270,20 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     libraries = [f"{name}.cmxa" for name in ("unix", "str", "ocamlcommon", "ocamlbytecomp")]
     # the runner's bytecode comes from the answer, so it brings the whole standard library and a
     # runtime of its own
+    for unit in MODULES:
+        (folder / f"{unit}.ml").write_text(_write_modules(Path(toolchain.library)))
+    for name in (LIBRARY, TESTS_LIBRARY):
+        shutil.copy(Path(toolchain.library) / "stdlib.cma", folder / name)
     private = [LIBRARY]
-    shutil.copy(Path(toolchain.library) / "stdlib.cma", folder / LIBRARY)
     for name in ("unix", "ocamlcommon", "ocamlbytecomp"):
         [archive] = Path(toolchain.library).rglob(f"{name}.cma")
         private.append(f"gradus_{name}.cma")
         shutil.copy(archive, folder / private[-1])
-    own = [f"{unit}.cmo" for unit in (*HARNESS_UNITS, "confine", "runner") if unit != SHARED_UNIT]
-    runner = [toolchain.ocamlc, *flags, "-custom", "-linkall", *private]
+    of_tests = f"{MODULES[1]}.cmo"
+    units = [f"{unit}.cmo" for unit in (*HARNESS_UNITS, "confine", "runner")]
+    others = (*(f"{unit}.cmo" for unit in SHARED_UNITS), of_tests)
+    own = [unit for unit in units if unit not in others]
+    runner = [toolchain.ocamlc, *flags, "-custom", "-linkall", *private, TESTS_LIBRARY]
     commands = [
         [native, *flags, *preprocessed, "-c", COMPILER],
         [
@@ -278,7 +301,8 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
         [_find_tool("ocamlmklib"), "-o", "gradus", STUBS.replace(".c", ".o")],
         [toolchain.ocamlc, "-w", "-a", *preprocessed, "-c", *harness],
         [toolchain.ocamlc, *flags, "-c", "confine.ml", "runner.ml"],
-        ["./front", "private", *private, *own],
+        ["./front", "own", *private, *own],
+        ["./front", "of_tests", TESTS_LIBRARY, of_tests],
         [*runner, *servers, *linked, "confine.cmo", "runner.cmo", "-o", "runner"],
     ]
     for command in commands:
@@ -292,6 +316,22 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
                 f" with ocamlopt, gcc and compiler-libs. {_INSTALL}",
                 retryable=False,
             )
+
+
+def _write_modules(library: Path) -> str:
+    """Return a unit that has all modules of the standard library as values."""
+    names = ["Stdlib", "CamlinternalFormat", "CamlinternalLazy", "CamlinternalMod"]
+    for interface in sorted(library.glob("stdlib__*.cmi")):
+        name = interface.stem.removeprefix("stdlib__")
+        if name not in ("Domain", "Effect"):
+            names.append(f"Stdlib.{name}")
+    lines = []
+    for number, name in enumerate(names):
+        lines.append(f"module type T{number} = module type of {name}")
+    modules = [f"Obj.repr (module {name} : T{number})" for number, name in enumerate(names)]
+    lines.append(f"let all = [ {'; '.join(modules)} ]")
+    lines.append(f"let states = [ {'; '.join(f'Obj.repr {state}' for state in _STATES)} ]")
+    return "\n".join(lines)
 
 
 def _make_view(toolchain: OcamlToolchain, view: Path) -> None:

@@ -176,7 +176,7 @@ let tests r =
   | Failed log when r.declared ->
     raise (Broken ("the tests do not type against the task's signature" ^ line_of log ^ ": " ^ needed log))
   | Failed log when is_control r ->
-    let needs what = mentions ("Unbound " ^ what) log in
+    let needs what = mentions ("Unbound " ^ what) (unquoted log) in
     if List.exists needs (binding_operators @ of_answer) then [ plan total ~mismatch:"the tests need more of the answer than values" ]
     else raise (Broken ("the tests do not type" ^ line_of log))
   | Failed log ->
@@ -186,7 +186,7 @@ let tests r =
     match if r.declared then None else Option.bind tree (lent_name r env) with
     | Some name -> [ plan total ~mismatch:(lending name) ]
     | None ->
-    Private.rename Private.own_of_tests (Filename.concat work "gradus_tests.cmo");
+    Private.rename Private.used_by_tests (Filename.concat work "gradus_tests.cmo");
     let archives = Wire.lines (Wire.get r.sections "archives") in
     let harness = Wire.lines (Wire.get r.sections "harness") in
     let load = Filename.concat (Filename.dirname Sys.executable_name) "gradus_load.cmo" in

@@ -1,6 +1,6 @@
 (* The compiler's side of the OCaml grader, in a box: `answer` and `tests` serve one request on standard input and reply on
-   descriptor 3; `serve` is the warm compile server. Judges nothing: every reply is facts. `private FILE...` is a step of the
-   build: it links files to a library of their own. *)
+   descriptor 3; `serve` is the warm compile server. Judges nothing: every reply is facts. `own FILE...` and `of_tests FILE...`
+   are steps of the build: they link files to a library of their own. *)
 
 external open_descriptor_out : int -> out_channel = "caml_ml_open_descriptor_out"
 
@@ -18,11 +18,14 @@ let once work =
   output_string oc (Wire.text_of reply);
   close_out oc
 
+let rename change = Array.iteri (fun i file -> if i > 1 then Private.rename change file) Sys.argv
+
 let () =
   match Sys.argv.(1) with
   | "answer" -> once Cold.answer
   | "tests" -> once Cold.tests
   | "serve" when Unix.getpid () = 1 -> Warm.serve ~view:Sys.argv.(2)
   | "serve" -> failwith "the compile server runs as PID 1 of a box, nowhere else"
-  | "private" -> Array.iteri (fun i file -> if i > 1 then Private.rename Private.own file) Sys.argv
+  | "own" -> rename Private.own
+  | "of_tests" -> rename Private.of_tests
   | other -> failwith ("no command " ^ other)

@@ -1,7 +1,7 @@
-(* Two libraries in one program. What is ours, the runner and the harness, is linked to a copy of the standard library under
-   other names, which no pointer of an answer leads to: an answer that could write to all modules that it sees would still
-   not change what the harness does. Tests share their library with the answer, as both have to agree on exceptions and
-   channels; modules of which that is not true are ours for them, too. *)
+(* Three libraries in one program. What is ours, the runner and the harness, is linked to a copy of the standard library under
+   other names, and tests are linked to another: no pointer of an answer leads to their code, so an answer that could write to
+   all that it sees would still not change what they do. Exceptions, channels and formatters are the answer's in the tests'
+   copy, too, as both have to agree on them (harness/gradus_unify.ml). *)
 
 let starts prefix s = String.length s >= String.length prefix && String.sub s 0 (String.length prefix) = prefix
 
@@ -9,14 +9,11 @@ let starts prefix s = String.length s >= String.length prefix && String.sub s 0 
 let only_one = [ "Stdlib__Domain"; "Stdlib__Effect" ]
 let of_library unit_ = (starts "Stdlib" unit_ || starts "Camlinternal" unit_) && not (List.mem unit_ only_one)
 let own unit_ = if of_library unit_ then "Gradus_" ^ unit_ else unit_
+let of_tests unit_ = if of_library unit_ then "Gradus_tests_" ^ unit_ else unit_
 
-(* They have no exception, no channel and no state of their own. *)
-let stateless =
-  List.map (( ^ ) "Stdlib__")
-    [ "List"; "ListLabels"; "Array"; "ArrayLabels"; "String"; "StringLabels"; "Bytes"; "BytesLabels"; "Char"; "Int"; "Int32"; "Int64"; "Float";
-      "Bool"; "Option"; "Result"; "Fun"; "Buffer" ]
-
-let own_of_tests unit_ = if List.mem unit_ stateless then own unit_ else unit_
+(* Classes of tests may inherit from the answer's, and formatters of OCaml 5 are local to a domain. *)
+let shared = "CamlinternalOO" :: (if Compiler.version >= 500 then [ "Stdlib__Format" ] else [])
+let used_by_tests unit_ = if List.mem unit_ shared then unit_ else of_tests unit_
 
 (* A value with other strings in it. *)
 let rec with_strings change value =

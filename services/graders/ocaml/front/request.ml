@@ -51,8 +51,12 @@ let plan ?mismatch ?(types = 1.) ?(outside = 0) ?(warnings = []) total =
 
 (* ------------------------------------------------------------------------------------------------------- tests *)
 
+(* OCaml 5.3 writes names between quotes, and operators in parentheses. *)
+let unquoted = Str.global_replace (Str.regexp "\"( \\| )\"\\|\"") ""
+
 (* What may be told of a compiler's complaint about the tests: a name that they need, and no more of their text. *)
 let needed log =
+  let log = unquoted log in
   match Str.search_forward (Str.regexp "Unbound \\(value\\|module\\|constructor\\|type constructor\\|record field\\) \\([A-Za-z0-9_.']+\\)") log 0 with
   | exception Not_found -> "the types of the answer do not fit the tests"
   | _ ->

@@ -308,6 +308,9 @@ CAMLprim value gradus_part(value unit)
     close(pid ? up[1] : up[0]);
     close(pid ? down[0] : down[1]);
     if (pid == 0) {
+#if OCAML_VERSION >= 50000
+        caml_atfork_hook(); /* the lock of the domain belongs to the parent */
+#endif
         close(0);
         close(3);
     }

@@ -70,7 +70,7 @@ let compile_tests r env seen =
        let known = Split.known tree and warnings = Lint.warnings ~unit:(module_name r) tree in
        let tree = if known = [] then tree else Split.taken_out env known tree in
        let sheet, outside = sheet known in
-       [ plan total ~outside ~warnings; "code/tests", sheet ^ Emit.code_of ~library:Private.own_of_tests "gradus_tests" tree Tcoerce_none ])
+       [ plan total ~outside ~warnings; "code/tests", sheet ^ Emit.code_of ~library:Private.used_by_tests "gradus_tests" tree Tcoerce_none ])
   | exception _ when is_control r && not r.declared -> raise Cold
   | exception exn when not r.declared ->
     (* whether they would type with any answer *)

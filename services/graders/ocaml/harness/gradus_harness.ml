@@ -103,7 +103,7 @@ let check_any ?needed id f =
   released (run ?needed f)
 
 (* What stands in the tests for data that only the referee knows. [near]: it is a float that others only have to be near to. *)
-let handle_tag = 245
+let handle_tag = 243 (* no tag that the runtime knows: in OCaml 5 from 244 on *)
 let handles = ref [||]
 
 let known number ~near : 'a =
