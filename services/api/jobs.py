@@ -56,6 +56,9 @@ class _End(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     faults: tuple[Faulted, ...] = ()
+    verdicts: tuple[Graded, ...] = ()
+    """Those that are not stored any more: a long request outlives its first verdicts, whose time to
+    live is short where memory is."""
     cached: tuple[str, ...] = ()
     """Submissions whose verdicts existed before the request."""
 
@@ -123,8 +126,14 @@ class Jobs:
     ) -> None:
         """Store the end of a request, unless it is stored: every later answer has the same one."""
         faults = [result for result in results if isinstance(result, Faulted)]
-        cached = [result.id for result in results if isinstance(result, Graded) and result.cached]
-        text = _End(faults=tuple(faults), cached=tuple(cached)).model_dump_json()
+        verdicts = [result for result in results if isinstance(result, Graded)]
+        stored = await self._read_stored(group)
+        end = _End(
+            faults=tuple(faults),
+            verdicts=tuple(verdict for verdict in verdicts if verdict.id not in stored),
+            cached=tuple(verdict.id for verdict in verdicts if verdict.cached),
+        )
+        text = end.model_dump_json()
         fill = await self._broker.get_memory_fill()
         ttl_s = group.compute_ttl_s(await self._broker.get_time(), fill)
         await self._broker.save_note(f"done:{group_id}", text, ttl_s, replace=False)
@@ -164,7 +173,9 @@ class Jobs:
             raise unknown
         if f"done:{group_id}" in notes:
             end = _End.model_validate_json(notes[f"done:{group_id}"], extra="ignore")
-            results = await self._read_stored(group) | {fault.id: fault for fault in end.faults}
+            results = await self._read_stored(group)
+            results |= {verdict.id: verdict for verdict in end.verdicts}
+            results |= {fault.id: fault for fault in end.faults}
             if len(results) < len(group.items):  # the memory of verdicts is shorter
                 raise unknown
             for submission_id in end.cached:

@@ -514,6 +514,20 @@ async def test_a_job_stores_no_verdict_again_and_expires_with_them() -> None:
         is_problem(await client.get(path), 404)
 
 
+async def test_a_verdict_that_expires_before_its_job_ends_is_not_lost() -> None:
+    broker = MemoryBroker()
+    async with service(broker) as (client, echo):
+        path = f"/v1/jobs/{await _start(client, submission('a'), submission('b', 'hold'))}"
+        await echo.holding.wait()
+        while (await client.get(path)).json()["done"] < 1:
+            await asyncio.sleep(0.01)
+        broker._results = type(broker._results)()
+        echo.letting_go.set()
+        status = await done(client, path)
+        assert [result["id"] for result in status["results"]] == ["a", "b"]
+        assert [result["status"] for result in status["results"]] == ["graded", "graded"]
+
+
 async def test_a_key_with_too_many_unfinished_jobs_is_told_so() -> None:
     broker = MemoryBroker(BrokerSettings(max_note_bytes=2 * MIN_NOTE_BYTES))
     async with service(broker) as (client, _):
