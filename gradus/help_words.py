@@ -46,6 +46,7 @@ GROUPS = {
     ),
     "Other trainers": ("adapters", "nemo_gym_port"),
     "Grading": ("grader", "graders", "rubric", "slots", "config", "secrets_file"),
+    "GPUs": ("train", "vllm", "data_parallel", "machines", "rank"),
     "Checks": ("validate", "drop_failing", "ignore_lint"),
     "Choice": ("share", "max_public", "per_task", "max_mutants", "max_broken_attempts", "seed"),
     "Output": ("out", "html", "force", "fresh", "format", "quiet"),

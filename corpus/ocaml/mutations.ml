@@ -87,13 +87,20 @@ let infix (op : Longident.t Location.loc) name left right =
   List.iter (replace "operator" op.loc) (Option.value (List.assoc_opt name operators) ~default:[]);
   if List.mem name ordered then swapped "operands" left.pexp_loc right.pexp_loc
 
+(* Where the order of two arguments changes nothing, as in `min`, to exchange them breaks nothing. *)
+let commutes f =
+  match f.pexp_desc with
+  | Pexp_ident { txt = Lident name | Ldot (Lident ("Int" | "Float" | "String" | "Char" | "Bool"), name); _ } ->
+    List.mem name [ "min"; "max"; "equal" ]
+  | _ -> false
+
 let call f arguments =
   match f.pexp_desc, arguments with
   | Pexp_ident ({ txt = Lident name; _ } as op), [ (Asttypes.Nolabel, a); (Asttypes.Nolabel, b) ]
     when List.mem_assoc name operators -> infix op name a b
   | Pexp_ident { txt = Lident name; _ }, _ when not (is_word name) -> ()
   | _, (Asttypes.Nolabel, a) :: (Asttypes.Nolabel, b) :: _ ->
-    swapped "arguments" a.pexp_loc b.pexp_loc;
+    if not (commutes f) then swapped "arguments" a.pexp_loc b.pexp_loc;
     let last = snd (List.nth arguments (List.length arguments - 1)) in
     let before = snd (List.nth arguments (List.length arguments - 2)) in
     if till before.pexp_loc <= from last.pexp_loc then add "argument" (till before.pexp_loc) (till last.pexp_loc) ""

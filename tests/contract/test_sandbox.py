@@ -244,10 +244,10 @@ def test_the_probe_names_processes_that_outlive_their_box(sandbox: Bubblewrap) -
     assert names(found)["survivors"] > 0
 
 
-def test_the_probe_names_descriptors_that_leak(sandbox: Bubblewrap) -> None:
-    ours = fcntl.fcntl(
-        0, fcntl.F_DUPFD_CLOEXEC, 60
-    )  # a free number: any fixed one may be a standing box's by now
+@pytest.mark.parametrize("least", [60, 300])
+def test_the_probe_names_descriptors_that_leak(sandbox: Bubblewrap, least: int) -> None:
+    # a free number: any fixed one may be a standing box's by now
+    ours = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, least)
     try:
         assert names(probe(weakened(leaks=ours))) == {"descriptors": 1}
     finally:
@@ -511,6 +511,7 @@ def test_the_work_of_a_child_that_ends_while_its_box_is_read_is_no_stall(
         "import os, sys, time\n"
         "if os.fork() == 0:\n"
         "    while time.process_time() < 0.1: pass\n"
+        "    print('ready', flush=True)\n"
         "    os.read(0, 1)\n"
         "    os._exit(0)\n"
         "os.wait()\n"
@@ -521,6 +522,7 @@ def test_the_work_of_a_child_that_ends_while_its_box_is_read_is_no_stall(
     with subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe) as parent:
         assert parent.stdin is not None
         assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
 
         def end_child(thread: Path) -> Iterator[int]:
             assert parent.stdin is not None

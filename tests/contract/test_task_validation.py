@@ -449,8 +449,8 @@ UNUSABLE_STORIES: dict[str, tuple[dict[str, Any], str]] = {
         },
         "this task cannot be judged: it has 401 references",
     ),
-    "no references": ({"references": None}, "references: Field required"),
-    "an empty list": ({"references": []}, "references: Field required"),
+    "no references": ({"references": None}, "references: has no reference stories"),
+    "an empty list": ({"references": []}, "references: has no reference stories"),
     "nothing between separators": (
         {"references": " ||||| "},
         "references: Value should have at least 1 item",
