@@ -155,7 +155,11 @@ test-fast: test-system  ## Run the unit tests that train nothing, for daily work
 .PHONY: test-slow
 test-slow: test-system $(VENV)/.docs .venv-integrations/.done .venv-nemo-gym/.done  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
-	PYTHONPATH=.venv-quantized $(PYTEST) $(PARALLEL) -m slow $(SUITES) tests/integrations
+	PYTHONPATH=.venv-quantized $(PYTEST) $(PARALLEL) -m "slow and not whole" $(SUITES) tests/integrations
+
+.PHONY: test-whole
+test-whole: test-system  ## Run what `make test-slow` takes a third of: answers of all shipped tasks beside stock OCaml, all backlogs of stories
+	$(PYTEST) $(PARALLEL) -m whole $(SUITES)
 
 PEERS := .venv-integrations
 

@@ -81,7 +81,11 @@ def shipped(
 PARTS = [
     pytest.param(ROWS[::50], id="few"),
     *(
-        pytest.param(ROWS[part::12], id=f"part {part}", marks=pytest.mark.slow)
+        pytest.param(
+            ROWS[part::12],
+            id=f"part {part}",
+            marks=[pytest.mark.slow, *([pytest.mark.whole] if part % 3 else [])],
+        )
         for part in range(12)
     ),
 ]

@@ -86,7 +86,11 @@ def answers() -> Iterator[Any]:
     for number, answer in enumerate(made):
         lines = tuple(dict.fromkeys(answer.lines))[: len(answer.references)]
         if len(lines) > 1:
-            marks = () if number % SAMPLED == 2 and len(lines) < 13 else pytest.mark.slow
+            marks = []
+            if number % SAMPLED != 2 or len(lines) >= 13:
+                marks.append(pytest.mark.slow)
+                if number % 3:
+                    marks.append(pytest.mark.whole)
             yield pytest.param(answer.references, lines, id=answer.name, marks=marks)
 
 
