@@ -127,10 +127,11 @@ class Jobs:
         """Store the end of a request, unless it is stored: every later answer has the same one."""
         faults = [result for result in results if isinstance(result, Faulted)]
         verdicts = [result for result in results if isinstance(result, Graded)]
-        stored = await self._read_stored(group)
+        job_ids = dict(group.items)
+        stored = await self._broker.results([job_id for job_id in job_ids.values() if job_id])
         end = _End(
             faults=tuple(faults),
-            verdicts=tuple(verdict for verdict in verdicts if verdict.id not in stored),
+            verdicts=tuple(verdict for verdict in verdicts if job_ids[verdict.id] not in stored),
             cached=tuple(verdict.id for verdict in verdicts if verdict.cached),
         )
         text = end.model_dump_json()
