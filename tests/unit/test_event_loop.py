@@ -17,8 +17,11 @@ def test_a_service_that_was_stopped_leaves_no_handlers_of_signals() -> None:
             return stop.is_set()
 
     numbers = (signal.SIGTERM, signal.SIGINT)
-    # whoever starts the tests in the background has it ignored, which asyncio does not restore
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    before = [signal.getsignal(number) for number in numbers]
-    assert run(stopped())
-    assert [signal.getsignal(number) for number in numbers] == before
+    # a shell ignores SIGINT in what it starts in the background, which asyncio does not restore
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        before = [signal.getsignal(number) for number in numbers]
+        assert run(stopped())
+        assert [signal.getsignal(number) for number in numbers] == before
+    finally:
+        signal.signal(signal.SIGINT, inherited)

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 
 import uvicorn
+from openreward.api.environments import ToolFailed
 from openreward.api.environments.client import AsyncEnvironment, AsyncEnvironmentsAPI
 from openreward.environments import Server
 
@@ -19,8 +20,8 @@ async def run_episode(environment: AsyncEnvironment, answer: str) -> list:
     async with environment.session(split="train", index=0) as session:
         try:
             output = await session.call_terminal_tool(answer)
-        except Exception as error:  # whatever the client raises is what is told
-            return [type(error).__name__, None]
+        except ToolFailed as failure:
+            return [type(failure).__name__, None]
         return [output.reward, output.finished]
 
 
