@@ -1,5 +1,13 @@
 # The program grader: a worker, the toolchains that are named below, bubblewrap.
 ARG BASE_IMAGE=debian:bookworm-slim
+# Any image with rustc in PATH, as for grader-rust: Debian's rustc does not start in boxes, which have no /proc
+ARG TOOLCHAIN_IMAGE=rust:1.95-slim-bookworm
+
+FROM ${TOOLCHAIN_IMAGE} AS toolchain
+RUN cd "$(rustc --print sysroot)" && mkdir -p /opt/rust && tar -c \
+      --exclude=gcc-ld --exclude=wasm-component-ld --exclude=rust-objcopy --exclude='librustc-*_rt.*.a' \
+      bin/rustc lib/*.so* lib/rustlib/"$(rustc -vV | sed -n 's/^host: //p')" \
+    | tar -x -C /opt/rust
 
 FROM ${BASE_IMAGE} AS build
 RUN apt-get update \
@@ -30,7 +38,7 @@ LABEL org.opencontainers.image.title="gradus-grader-program" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
 # languages: a toolchain that is left out here is a language that the worker does not announce
-ARG TOOLCHAINS="python3-numpy gcc g++ libc6-dev rustc ocaml-nox ocaml-findlib golang-go nodejs default-jdk-headless \
+ARG TOOLCHAINS="python3-numpy gcc g++ libc6-dev ocaml-nox ocaml-findlib golang-go nodejs default-jdk-headless \
 mono-mcs mono-runtime libmono-system-core4.0-cil libmono-system-numerics4.0-cil kotlin scala ghc ruby perl lua5.4"
 # Java's packages fail to be set up where there is no folder for manuals, as in slim images
 RUN mkdir -p /usr/share/man/man1 \
@@ -39,9 +47,10 @@ RUN mkdir -p /usr/share/man/man1 \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
 COPY --from=build /opt/typescript /usr/local
+COPY --from=toolchain /opt/rust /opt/rust
 COPY --from=build /opt/gradus /opt/gradus
 COPY --from=build /src /src
-ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache \
+ENV PATH=/opt/gradus/venv/bin:/opt/rust/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 1000:1000
 WORKDIR /tmp

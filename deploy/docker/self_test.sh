@@ -21,5 +21,10 @@ unset GRADUS_REQUIRE_HARDENING
 exec python -c '
 import sys
 from services.graders.base import load
-load(sys.argv[1]).self_test()
+grader = load(sys.argv[1])
+grader.self_test()
+if sys.argv[1] == "program":
+    for name in grader.languages:
+        grader.get_language(name)
+    print("languages that run their examples:", *grader.languages)
 print(sys.argv[1], "holds: own cases graded as expected, every attack on its boxes failed")' "$grader"

@@ -109,9 +109,9 @@ build() { # images, the service's by default
   [ $# -gt 0 ] || set -- redis api grader-ocaml grader-rust grader-story dashboard prometheus
   install_tools
   make_base_image
-  [[ " $* " != *" grader-rust "* ]] || make_toolchain_image
+  [[ ! " $* " =~ \ grader-(rust|program)\  ]] || make_toolchain_image
   rm -rf "$settings/pip" # of an earlier build
-  arguments=$(python3 tests/e2e/pip_settings.py "$settings/pip")
+  arguments=$(python3 tests/e2e/package_settings.py "$settings/pip")
   for image in "$@"; do
     say "building $image"
     compose --podman-build-args "--network host $arguments" build "$image" >"$settings/log" 2>&1 ||

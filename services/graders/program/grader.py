@@ -137,7 +137,7 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         self, submission: TaskSubmission[ProgramTask], slot: int = 0, rubric: str = ""
     ) -> tuple[ProgramFacts, float]:
         task = submission.task
-        attempt = _Attempt(task, self._get_language(task.language))
+        attempt = _Attempt(task, self.get_language(task.language))
         answer = extract(submission.completion, attempt.language.settings.fences)
         if answer.text.strip():
             facts = self._judge(attempt, answer.text)
@@ -146,7 +146,9 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
             facts = ProgramFacts(Stage.EXTRACT, diagnostics=(empty,))
         return with_form(facts, answer, answer.text), attempt.cpu_s
 
-    def _get_language(self, name: str) -> Language:
+    def get_language(self, name: str) -> Language:
+        """Return a language, whose example was run. Raises InternalFault for one that is not
+        installed, or whose example fails."""
         if name not in self.languages:
             package = self.config.languages[name].package if name in self.config.languages else ""
             remedy = f"install {package}" if package else "add it to configs/graders/program.yaml"
@@ -249,7 +251,7 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         self, attempt: _Attempt, checker: CheckerProgram, case: ProgramCase, got: str
     ) -> int | None:
         """Return the status of the checker; None if a limit ended it."""
-        language = self._get_language(checker.language)
+        language = self.get_language(checker.language)
         built, cpu_s = self.boxes.compile(language, checker.source)
         attempt.cpu_s += cpu_s
         if built.program is None:

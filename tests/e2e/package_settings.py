@@ -1,7 +1,7 @@
 """Lets `pip` and `npm` inside an image build install from where this host's do; prints arguments
 for `podman build`.
 
-Usage: pip_settings.py DIRECTORY. Writes DIRECTORY/pip.conf and DIRECTORY/npmrc, and mounts them
+Usage: package_settings.py DIRECTORY. Writes DIRECTORY/pip.conf and DIRECTORY/npmrc, and mounts them
 with every local file and directory that the host's settings name. Does not change the host's
 settings, and nothing of them is kept in the repository.
 """
