@@ -22,7 +22,15 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parents[2]
-ITEMS = {"plumbing": 512, "rest": 128, "ocaml": 40, "rust": 20, "story": 16, "program": 20}
+ITEMS = {
+    "plumbing": 512,
+    "rest": 128,
+    "ocaml": 40,
+    "first": 20,
+    "rust": 20,
+    "story": 16,
+    "program": 20,
+}
 """Items of one turn, by part of the benchmark."""
 END_S = 15.0
 """Seconds in which a probe ends; then it is killed."""

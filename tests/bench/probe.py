@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ import plain_streams  # type: ignore[import-not-found]  # beside this file, whic
 
 from gradus.client import RewardClient
 from tests.bench import ocaml
-from tests.bench.answers import answers
+from tests.bench.answers import Written, answers
 from tests.bench.broker import Rest, submissions
 from tests.chaos.cluster import Cluster
 
@@ -161,6 +162,32 @@ def ocaml_grader() -> Iterator[Callable[[int], Figures]]:
 
 
 @contextmanager
+def first_answers() -> Iterator[Callable[[int], Figures]]:
+    """First answers of new OCaml tasks, whose controls run, and second ones."""
+    ours = ocaml.Ours()
+    by_task: dict[str, list[Written]] = {}
+    for answer in answers():
+        if answer.right:
+            by_task.setdefault(answer.tests, []).append(answer)
+    pairs = itertools.cycle([found[:2] for found in by_task.values() if len(found) > 1])
+    names = itertools.count()
+
+    def measure(number: int) -> Figures:
+        firsts, seconds = [], []
+        for first, second in itertools.islice(pairs, number):
+            tests = f"{first.tests}\n(* task {next(names)} *)\n"
+            firsts.append(replace(first, tests=tests))
+            seconds.append(replace(second, tests=tests))
+        return {
+            "first answer": ocaml.measure(ours, firsts)["cpu_ms"] * 1e3,
+            "second answer": ocaml.measure(ours, seconds)["cpu_ms"] * 1e3,
+        }
+
+    measure(8)
+    yield measure
+
+
+@contextmanager
 def rust_grader() -> Iterator[Callable[[int], Figures]]:
     """Real Rust answers by the worker's path, and by the bare compiler with its linter and one
     run."""
@@ -222,6 +249,7 @@ PARTS = {
     "plumbing": plumbing,
     "rest": rest,
     "ocaml": ocaml_grader,
+    "first": first_answers,
     "rust": rust_grader,
     "story": story_grader,
     "program": program_grader,

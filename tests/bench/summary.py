@@ -27,11 +27,20 @@ QUIET = 0.05
 MIN_ROUNDS = 8
 SHOWN_S = 10.0
 """Seconds between reports of progress."""
-SHARES = {"plumbing": 1.0, "rest": 1.0, "ocaml": 1.0, "rust": 3.0, "story": 2.0, "program": 0.5}
+SHARES = {
+    "plumbing": 1.0,
+    "rest": 1.0,
+    "ocaml": 1.0,
+    "first": 0.5,
+    "rust": 3.0,
+    "story": 2.0,
+    "program": 0.5,
+}
 """Shares of the time, starts included. What a part leaves is shared among those after it."""
 FLOORS = {
     "plumbing": ("queue: all", "plain: all"),
     "ocaml": ("ocaml", "bare compiler"),
+    "first": ("first answer", "second answer"),
     "rust": ("rust", "bare clippy-driver"),
     "story": ("story", "bare model"),
     "program": ("program", "bare process"),
@@ -40,6 +49,7 @@ FLOORS = {
 TITLES = {
     "plumbing": "plumbing beside plain Streams, all processes",
     "rest": "128 OCaml completions over REST and Redis, all processes",
+    "first": "ocaml, the first answer of a task beside the second",
     "story": "story, beside the bare model",
     "program": "program, a case in Python or C beside the bare process",
 }
