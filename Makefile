@@ -161,6 +161,16 @@ test-slow: test-system $(VENV)/.docs .venv-integrations/.done .venv-nemo-gym/.do
 test-whole: test-system  ## Run what `make test-slow` takes a third of: answers of all shipped tasks beside stock OCaml, all backlogs of stories
 	$(PYTEST) $(PARALLEL) -m whole $(SUITES)
 
+# A second compiler, beside Debian's OCaml 4.13; not under /tmp, which boxes do not see.
+OCAML5 ?= /opt/ocaml-5.3.0
+
+.PHONY: test-ocaml5
+test-ocaml5: test-system  ## Run the OCaml grader's cases and attacks with OCaml 5.3, which it builds at OCAML5 if it is not there
+	@deploy/setup/debian.sh ocaml5
+	@echo "OCaml 5.3 at $(OCAML5) ..."
+	@deploy/setup/ocaml5.sh $(OCAML5)
+	GRADUS_OCAML_5=$(OCAML5) $(PYTEST) $(PARALLEL) tests/contract/test_ocaml_5.py
+
 PEERS := .venv-integrations
 
 # An environment that also sees the packages of $(VENV), so that torch is not installed twice.

@@ -1,21 +1,31 @@
 # The OCaml grader: a worker, the bytecode half of the OCaml toolchain, bubblewrap. No C compiler, no linker.
 ARG BASE_IMAGE=debian:bookworm-slim
 
-FROM ${BASE_IMAGE} AS build
+# OCaml 5.3, the first with the fix of ocaml/ocaml#7241, which Debian 12 does not have: from its sources
+FROM ${BASE_IMAGE} AS compiler
 RUN apt-get update \
- && apt-get install -y --no-install-recommends \
-      python3-venv ocaml-nox ocaml-findlib libc6-dev gcc bubblewrap \
+ && apt-get install -y --no-install-recommends ocaml-findlib libc6-dev gcc make npm \
  && rm -rf /var/lib/apt/lists/*
-# What grading needs: type checking, bytecode, running it. Debian's full package brings native code, typed trees and
-# the compiler's own libraries, which only our helper is built with: 400 MB that an answer has no use for.
-RUN cd / && tar -c --exclude=compiler-libs --exclude=ocamldoc \
+# npm's settings may come from the machine that builds, as pip's below
+ARG NPM_CONFIG_USERCONFIG
+COPY deploy/setup/ocaml5.sh /
+RUN sh /ocaml5.sh /opt/ocaml
+# What grading needs: type checking, bytecode, running it. The rest is native code, typed trees and the compiler's own
+# libraries, which only our helper is built with: an answer has no use for them.
+RUN cd / && tar -c --exclude=compiler-libs \
       --exclude='*.cmx' --exclude='*.cmxa' --exclude='*.cmxs' --exclude='*.a' --exclude='*.o' \
       --exclude='*.cmt' --exclude='*.cmti' --exclude='*.ml' --exclude='*.mli' \
-      usr/lib/ocaml usr/bin/ocamlc.opt usr/bin/ocamlc usr/bin/ocamlrun usr/bin/ocamlfind etc/ocamlfind.conf \
+      opt/ocaml/lib opt/ocaml/bin/ocamlc.opt opt/ocaml/bin/ocamlc opt/ocaml/bin/ocamlrun opt/ocaml/bin/ocamlfind \
+      usr/bin/ocamlfind \
     | tar -x -C "$(mkdir -p /toolchain && echo /toolchain)"
 
+FROM ${BASE_IMAGE} AS build
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3-venv ocaml-findlib libc6-dev gcc bubblewrap \
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=compiler /opt/ocaml /opt/ocaml
 RUN python3 -m venv /opt/gradus/venv
-ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache
+ENV PATH=/opt/gradus/venv/bin:/opt/ocaml/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache
 # pip's settings may come from the machine that builds: --build-arg PIP_CONFIG_FILE=... with a volume
 ARG PIP_CONFIG_FILE
 ARG PIP_NO_CACHE_DIR=1
@@ -41,11 +51,10 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 bubblewrap util-linux mount \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
-COPY --from=build /toolchain/usr /usr
-COPY --from=build /toolchain/etc /etc
+COPY --from=compiler /toolchain /
 COPY --from=build /opt/gradus /opt/gradus
 COPY --from=build /src /src
-ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV PATH=/opt/gradus/venv/bin:/opt/ocaml/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 1000:1000
 WORKDIR /tmp
 # auto: where this builder cannot make boxes it is said, and left to the worker's own start; required: no such image

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install what the named parts need and this machine lacks: debian.sh PART...   (parts: python grader rust queue test)
+# Install what the named parts need and this machine lacks: debian.sh PART...   (parts: python grader rust queue test ocaml5)
 # Asks apt for nothing that is there already, so a second run is quick and needs no rights.
 set -eu
 
@@ -45,7 +45,9 @@ for part in "$@"; do
     rust) look_for_rust ;;
     queue) wanted="$wanted $queue" ;;
     test) wanted="$wanted $test" ;;
-    *) echo "debian.sh: no part '$part'; there are: python grader rust queue test" >&2; exit 2 ;;
+    # npm of another origin than Debian's comes with its node
+    ocaml5) wanted="$wanted make"; command -v npm >/dev/null || wanted="$wanted npm" ;;
+    *) echo "debian.sh: no part '$part'; there are: python grader rust queue test ocaml5" >&2; exit 2 ;;
   esac
 done
 
