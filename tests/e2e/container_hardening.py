@@ -9,6 +9,7 @@ hold is the probe's.
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ NO_WALLS = {
     "stop_grace_period",
 }
 """What says how a service runs, and holds nothing in."""
+VARIABLE = re.compile(r"\$\{\w+:-([^}]*)\}")
+"""A variable of docker-compose.yml, with its default."""
 DOCKERS_PROFILE = "deploy/docker/seccomp-docker-default.json"
 
 
@@ -82,7 +85,8 @@ def _of(key: str, value: Any, network: str) -> Iterator[Wall]:
         case "tmpfs":
             yield from (Wall(f"tmpfs: {mount}", f"--tmpfs={mount}", "  - tmp: ") for mount in value)
         case "mem_limit":
-            yield Wall(f"mem_limit: {value}", f"--memory={value}", "  - memory: ")
+            size = VARIABLE.sub(r"\1", value)
+            yield Wall(f"mem_limit: {size}", f"--memory={size}", "  - memory: ")
         case "pids_limit":
             yield Wall(
                 f"pids_limit: {value}",
