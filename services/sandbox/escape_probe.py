@@ -198,6 +198,7 @@ for which in (os.PRIO_PGRP, os.PRIO_USER):
     attempt(os.setpriority, which, 0, 19)
 for fd in range(4):
     os.set_blocking(fd, False)
+reported, reports = os.pipe()
 if os.fork() == 0:
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -207,9 +208,11 @@ if os.fork() == 0:
         attempt(server.bind, address)
         attempt(server.listen)
     os.write(3, json.dumps([marker, {"leftovers": found} if found else {}]).encode())
+    os.write(reports, b".")
     time.sleep(60)
 else:
-    time.sleep(0.1)
+    os.close(reports)
+    os.read(reported, 1)  # a busy machine may let the child wait
     os._exit(0)
 """  # noqa: E501
 """Looks for what this script left when it ran before, and leaves it."""
