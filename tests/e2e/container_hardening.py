@@ -1,8 +1,8 @@
 """Takes away what holds a grader's container in, one setting at a time: its worker must not serve,
 and must name it.
 
-Usage: container_hardening.py NETWORK GRADER..., NETWORK being an internal one; GRADUS_TAG names the
-images. Exit status 1 with the first worker that serves, or names another setting, or more than the
+Usage: container_hardening.py NETWORK GRADER..., NETWORK being an internal one with a Redis that is
+called walled-redis; GRADUS_TAG names the images. Exit status 1 with the first worker that serves, or names another setting, or more than the
 one. Reads docker-compose.yml, so that what is taken away is what is there; a setting that it does
 not know ends it. Needs podman and PyYAML, nothing of the project. Does not look at boxes: that they
 hold is the probe's.
@@ -134,7 +134,7 @@ def command(grader: str, service: dict[str, Any], given: list[Wall], without: Wa
     confined = (
         f"--env=GRADUS_REQUIRE_HARDENING={service['environment']['GRADUS_REQUIRE_HARDENING']}"
     )
-    worker = ["gradus", "worker", grader, "--redis", "redis://nobody:6379/0"]
+    worker = ["gradus", "worker", grader, "--redis", "redis://walled-redis:6379/0"]
     return ["timeout", "120", "podman", "run", "--rm", *options, *place, confined, image, *worker]
 
 
