@@ -308,7 +308,7 @@ def main() -> None:
     parser.add_argument("--jobs-of-run", type=int, required=True)
     parser.add_argument("--stories", type=int, required=True)
     arguments = parser.parse_args()
-    os.nice(19)
+    os.nice(10)
 
     async def run() -> None:
         key = os.environ["ATTACKER_KEY"]
