@@ -108,7 +108,6 @@ class Phase:
     rounds: int = 0
     """Rounds that the attacker finished."""
     peak_mb: int = 0
-    started_at: float = field(default_factory=time.monotonic)
 
     def get_percentile(self, grader: str, share: float) -> float:
         waits = sorted(self.waits[grader])
@@ -129,8 +128,13 @@ class Neighbour:
         self._story: Result | None = None
         self._numbers = count(1)
 
-    async def ask(self, phase: Phase, is_over: Callable[[], bool]) -> None:
-        """Send requests to each grader, one after the other, until it is over."""
+    async def ask_for(self, phase: Phase, n_requests: int, n_rounds: int = 0) -> None:
+        """Send requests to each grader, one after the other, until each got so many and the
+        attacker did so many rounds."""
+
+        def is_over() -> bool:
+            return phase.rounds >= n_rounds and phase.count_requests() >= n_requests
+
         await asyncio.gather(*(self._ask_grader(name, phase, is_over) for name in GRADERS))
 
     async def _ask_grader(self, grader: str, phase: Phase, is_over: Callable[[], bool]) -> None:
@@ -221,36 +225,30 @@ async def read_rounds(lines: asyncio.StreamReader, phase: Phase) -> None:
 async def compare(
     cluster: TenantCluster,
     history: History,
-    attacks: Mapping[str, Sequence[str]],
-    n_requests: int,
-    n_stories: int,
-) -> AsyncIterator[Phase]:
-    """Yield a calm phase and one under attack, for each attack, each of at least `n_requests`."""
+    attacks: Mapping[str, Sequence[str]] = EACH_AND_ALL,
+    n_requests: int = 1,
+    n_stories: int = 1,
+) -> list[Phase]:
+    """Return for each attack a calm phase and one under attack, each of at least `n_requests`."""
     await cluster.limit_memory()
-    limits = httpx.Limits(max_keepalive_connections=None)
+    phases = []
     async with httpx.AsyncClient(
-        base_url=cluster.urls[0],
-        headers=cluster.headers,
-        timeout=2 * SOON_S,
-        limits=limits,
-        trust_env=False,
+        base_url=cluster.urls[0], headers=cluster.headers, timeout=2 * SOON_S, trust_env=False
     ) as http:
         neighbour = Neighbour(http, history)
-        await neighbour.ask(Phase("warm-up"), iter([False, False, True, True]).__next__)
+        await neighbour.ask_for(Phase("warm-up"), 1)
         for name, names in attacks.items():
             calm = Phase("calm")
-            await neighbour.ask(calm, lambda: calm.count_requests() >= n_requests)  # noqa: B023
-            yield calm
+            await neighbour.ask_for(calm, n_requests)
             phase = Phase(name)
             cluster.reset_peaks()
             async with attack(cluster, phase, names, n_stories):
-                await neighbour.ask(
-                    phase,
-                    lambda: phase.rounds > 0 and phase.count_requests() >= n_requests,  # noqa: B023
-                )
+                await neighbour.ask_for(phase, n_requests, n_rounds=1)
             phase.peak_mb = cluster.read_peak_mb()
-            yield phase
+            phases += [calm, phase]
+            print(f"{name}, {phase.rounds} rounds: {dict(phase.counts)}", file=sys.stderr)
             await cluster.wait_until_idle()
+    return phases
 
 
 def merge_calm(phases: Iterable[Phase]) -> Phase:
@@ -314,21 +312,12 @@ def main() -> int:
     if arguments.only:
         attacks = {arguments.only: EACH_AND_ALL[arguments.only]}
     history = History()
-    phases = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
         cluster = TenantCluster(folder, max_depth=arguments.max_depth)
         stack.enter_context(cluster.standing())
-
-        async def run() -> None:
-            comparing = compare(cluster, history, attacks, arguments.requests, arguments.stories)
-            async for phase in comparing:
-                phases.append(phase)
-                seconds = time.monotonic() - phase.started_at
-                line = f"{phase.name}, {seconds:.0f} s, {phase.rounds} rounds: {dict(phase.counts)}"
-                print(line, file=sys.stderr, flush=True)
-
-        asyncio.run(run())
+        comparing = compare(cluster, history, attacks, arguments.requests, arguments.stories)
+        phases = asyncio.run(comparing)
         print(f"{platform.machine()}, {os.cpu_count()} cores\n")
         for row in write_rows(phases):
             print(row)
