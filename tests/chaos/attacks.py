@@ -20,9 +20,10 @@ from functools import cache
 from urllib.parse import urlsplit
 
 import httpx
-from wsproto import ConnectionType, WSConnection
-from wsproto.events import Event, Ping, Request, TextMessage
+from wsproto.events import TextMessage
 from wsproto.utilities import LocalProtocolError
+
+from tests.websocket_client import WebSocketClient
 
 GRADE = "/v1/grade/ocaml"
 RUNS = 40
@@ -123,7 +124,8 @@ async def send_duplicate_keys(attacker: Attacker) -> None:
 
 @cache
 def build_end_tokens() -> bytes:
-    query = {"query": ["p" + "</s>" * 1_000_000], "prompts": ["p"], "labels": [TASK]}
+    text = "p sleep 1 number 0 of 0" + "</s>" * 1_000_000
+    query = {"query": [text], "prompts": ["p"], "labels": [TASK]}
     return json.dumps(query).encode()
 
 
@@ -136,36 +138,13 @@ def build_frame(n_bytes: int) -> str:
     return f'{{"type": "reset", "data": {{"task": {{"tests": {write_lists(n_bytes)}}}}}}}'
 
 
-class Session:
-    """A WebSocket to the OpenEnv route."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._socket = WSConnection(ConnectionType.CLIENT)
-
-    async def send(self, event: Event) -> None:
-        self._writer.write(self._socket.send(event))
-        await self._writer.drain()
-
-    async def receive(self) -> Event:
-        while True:
-            for event in self._socket.events():
-                if not isinstance(event, Ping):
-                    return event
-                await self.send(event.response())
-            self._socket.receive_data(await self._reader.read(65_536) or None)
-
-
 async def hold_session(attacker: Attacker) -> None:
     """Open a session, send frames of 1.7 and 6 MB, and hold it."""
     reader, writer = await attacker.connect()
-    session = Session(reader, writer)
-    headers = [(b"Authorization", attacker.authorization.encode())]
-    await session.send(Request("localhost", "/openenv/ocaml/ws", extra_headers=headers))
-    event = await session.receive()
-    attacker.answers[type(event).__name__] += 1
+    session = WebSocketClient(reader, writer)
     try:
+        event = await session.open("/openenv/ocaml/ws", attacker.authorization)
+        attacker.answers[type(event).__name__] += 1
         for n_bytes in FRAMES:
             await session.send(TextMessage(build_frame(n_bytes)))
             event = await session.receive()
