@@ -218,9 +218,10 @@ bench-compare: setup  ## CPU of the commit OLD and of this checkout, in alternat
 	status=$$?; git worktree remove --force build/bench-old; exit $$status
 
 .PHONY: chaos
-chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, frozen and cut off (5 minutes)
+chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, frozen and cut off; a tenant that attacks another (25 minutes)
 	$(BIN)/python -m tests.chaos.run --submissions 10000
 	$(BIN)/python -m tests.chaos.memory_pressure --submissions 1000
+	$(BIN)/python -m tests.chaos.two_tenants --requests 200
 
 .PHONY: fuzz
 fuzz: setup  ## Mutated and re-exporting sources against the OCaml grader, 100,000 texts against rustc's lexer (12 minutes)

@@ -39,6 +39,8 @@ GRADERS = ("ocaml", "story")
 BATCH = 4
 """Submissions of one of its requests to the grader `ocaml`."""
 GRADING_MS = 100
+DEADLINE_S = 600.0
+"""Deadline of the neighbour's requests: it waits for each verdict, and the wait is what counts."""
 PAUSE_S = 0.05
 """Seconds between an answer and the next request."""
 STORY = "As a user, I want to export my report as PDF, so that I can share it."
@@ -154,7 +156,7 @@ class Neighbour:
             await asyncio.sleep(PAUSE_S)
 
     async def _post(self, grader: str, phase: Phase, submissions: list[Result]) -> list[Result]:
-        body = {"submissions": submissions, "deadline_s": SOON_S}
+        body = {"submissions": submissions, "deadline_s": DEADLINE_S}
         response = await self._http.post(f"/v1/grade/{grader}", json=body)
         phase.counts[f"status {response.status_code}"] += 1
         return response.json()["results"] if response.status_code == 200 else []
@@ -233,7 +235,7 @@ async def compare(
     await cluster.limit_memory()
     phases = []
     async with httpx.AsyncClient(
-        base_url=cluster.urls[0], headers=cluster.headers, timeout=2 * SOON_S, trust_env=False
+        base_url=cluster.urls[0], headers=cluster.headers, timeout=2 * DEADLINE_S, trust_env=False
     ) as http:
         neighbour = Neighbour(http, history)
         await neighbour.ask_for(Phase("warm-up"), 1)
