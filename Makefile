@@ -279,6 +279,18 @@ lock:  ## Write requirements.lock from what is installed; lines for other Python
 	@{ sed -n '/^#/p; /; python/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
+# Images without torch: PyPI's hashes are the same for everybody. Those with torch take its build for the CPU from another index.
+LOCKS := deploy/docker/locks
+LOCK_IMAGE = env -u UV_FIND_LINKS $(UV) pip compile pyproject.toml --python-version 3.11 --universal --generate-hashes --upgrade \
+	--default-index https://pypi.org/simple -c requirements.lock --no-annotate --no-header --quiet
+
+.PHONY: lock-images
+lock-images:  ## Write the hashes of what images without torch install, in the versions of requirements.lock (needs uv)
+	@test -n "$(UV)" || { echo 'make lock-images: install uv first' >&2; exit 2; }
+	@$(LOCK_IMAGE) --extra api --extra otel -o $(LOCKS)/api.lock
+	@$(LOCK_IMAGE) --extra api -o $(LOCKS)/dashboard.lock
+	@$(LOCK_IMAGE) --extra worker --extra otel -o $(LOCKS)/worker.lock
+
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays
 	rm -rf $(VENV) $(VLLM_VENV) $(GPU_VENV) $(PEERS) $(NEMO_GYM) $(SBOM_VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache
