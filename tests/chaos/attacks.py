@@ -1,9 +1,9 @@
 """Attacks of one tenant with an ordinary API key, one function each, and a process that repeats
 some.
 
-`python -m tests.chaos.attacks NAME --url URL` reads the key from `ATTACKER_KEY`, prints an empty
-line after each round, and ends when its standard input does: its last line counts what it was
-answered. It is of low priority, since attackers have machines of their own.
+`python -m tests.chaos.attacks NAME --url URL` reads the key from `ATTACKER_KEY`, prints the name
+after each round, and ends when its standard input does: its last line counts what it was answered.
+It is of low priority, since attackers have machines of their own.
 """
 
 from __future__ import annotations
@@ -260,15 +260,15 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-async def repeat(attacker: Attacker, attack: Attack) -> None:
+async def repeat(attacker: Attacker, name: str) -> None:
     while True:
-        await attack(attacker)
-        print(flush=True)
+        await ATTACKS[name](attacker)
+        print(name, flush=True)
 
 
-async def attack_until_told(attacker: Attacker, attacks: list[Attack]) -> None:
-    """Repeat the attacks, each beside the others, until standard input ends."""
-    repeating = asyncio.gather(*(repeat(attacker, attack) for attack in attacks))
+async def attack_until_told(attacker: Attacker, names: list[str]) -> None:
+    """Repeat these attacks, each beside the others, until standard input ends."""
+    repeating = asyncio.gather(*(repeat(attacker, name) for name in names))
     reading = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     await asyncio.wait([repeating, reading], return_when=asyncio.FIRST_COMPLETED)
     repeating.cancel()
@@ -292,7 +292,7 @@ def main() -> None:
     async def run() -> None:
         key = os.environ["ATTACKER_KEY"]
         attacker = Attacker(arguments.url, key, arguments.jobs_of_run, arguments.stories)
-        await attack_until_told(attacker, [ATTACKS[name] for name in arguments.names])
+        await attack_until_told(attacker, arguments.names)
         print(json.dumps(attacker.answers))
 
     asyncio.run(run())

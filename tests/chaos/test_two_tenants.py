@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from services.graders.story.sentence_model import MODEL, find_local_weights
+from tests.chaos.attacks import ATTACKS
 from tests.chaos.history_checker import History
 from tests.chaos.two_tenants import TenantCluster, compare, find_harm
 
@@ -24,5 +25,5 @@ pytestmark = [
 def test_attacks_of_one_tenant_cost_another_no_answer(tmp_path: Path) -> None:
     history = History()
     with TenantCluster(tmp_path, max_depth=800).standing() as cluster:
-        phases = asyncio.run(compare(cluster, history))
+        phases = asyncio.run(compare(cluster, history, {name: (name,) for name in ATTACKS}))
         assert find_harm(cluster, history, phases) == []

@@ -46,7 +46,8 @@ PAUSE_S = 0.05
 STORY = "As a user, I want to export my report as PDF, so that I can share it."
 ADAPTERS = "openenv,openrlhf,slime"
 EACH_AND_ALL: dict[str, tuple[str, ...]] = {name: (name,) for name in ATTACKS}
-EACH_AND_ALL["all of them at once"] = tuple(ATTACKS)
+ALL = "all of them at once"
+EACH_AND_ALL[ALL] = tuple(ATTACKS)
 """Names of `ATTACKS` that go on at the same time, by the name of the row."""
 
 
@@ -107,8 +108,8 @@ class Phase:
     """Statuses and failures of the neighbour's requests."""
     answers: Counter[str] = field(default_factory=Counter)
     """Statuses and failures of the attacker's requests."""
-    rounds: int = 0
-    """Rounds that the attacker finished."""
+    rounds: Counter[str] = field(default_factory=Counter)
+    """Rounds that the attacker finished, by the name of the attack."""
     peak_mb: int = 0
 
     def get_percentile(self, grader: str, share: float) -> float:
@@ -130,12 +131,13 @@ class Neighbour:
         self._story: Result | None = None
         self._numbers = count(1)
 
-    async def ask_for(self, phase: Phase, n_requests: int, n_rounds: int = 0) -> None:
+    async def ask_for(self, phase: Phase, n_requests: int, attacks: Sequence[str] = ()) -> None:
         """Send requests to each grader, one after the other, until each got so many and the
-        attacker did so many rounds."""
+        attacker did a round of each attack."""
 
         def is_over() -> bool:
-            return phase.rounds >= n_rounds and phase.count_requests() >= n_requests
+            is_attacked = all(phase.rounds[name] for name in attacks)
+            return is_attacked and phase.count_requests() >= n_requests
 
         await asyncio.gather(*(self._ask_grader(name, phase, is_over) for name in GRADERS))
 
@@ -218,10 +220,10 @@ async def attack(
 
 async def read_rounds(lines: asyncio.StreamReader, phase: Phase) -> None:
     async for line in lines:
-        if line == b"\n":
-            phase.rounds += 1
-        else:
+        if line.startswith(b"{"):
             phase.answers.update(json.loads(line))
+        else:
+            phase.rounds[line.decode().strip()] += 1
 
 
 async def compare(
@@ -245,10 +247,10 @@ async def compare(
             phase = Phase(name)
             cluster.reset_peaks()
             async with attack(cluster, phase, names, n_stories):
-                await neighbour.ask_for(phase, n_requests, n_rounds=1)
+                await neighbour.ask_for(phase, n_requests, names)
             phase.peak_mb = cluster.read_peak_mb()
             phases += [calm, phase]
-            print(f"{name}, {phase.rounds} rounds: {dict(phase.counts)}", file=sys.stderr)
+            print(f"{name}: {dict(phase.rounds)}, {dict(phase.counts)}", file=sys.stderr)
             await cluster.wait_until_idle()
     return phases
 
