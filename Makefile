@@ -228,9 +228,10 @@ bench-compare: setup  ## CPU of the commit OLD and of this checkout, in alternat
 	status=$$?; git worktree remove --force build/bench-old; exit $$status
 
 .PHONY: chaos
-chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, frozen and cut off (5 minutes)
+chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, frozen and cut off; a tenant that attacks another (25 minutes)
 	$(BIN)/python -m tests.chaos.run --submissions 10000
 	$(BIN)/python -m tests.chaos.memory_pressure --submissions 1000
+	$(BIN)/python -m tests.chaos.two_tenants --requests 200
 
 .PHONY: fuzz
 fuzz: setup  ## Mutated and re-exporting sources against the OCaml grader, 100,000 texts against rustc's lexer (12 minutes)
@@ -287,6 +288,18 @@ release-check: $(VENV)/.done $(SBOM_VENV)/.done  ## Whether images, citation and
 lock:  ## Write requirements.lock from what is installed; lines for other Pythons stay
 	@{ sed -n '/^#/p; /; python/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
+
+# Images without torch: PyPI's hashes are the same for everybody. Those with torch take its build for the CPU from another index.
+LOCKS := deploy/docker/locks
+LOCK_IMAGE = env -u UV_FIND_LINKS $(UV) pip compile pyproject.toml --python-version 3.11 --universal --generate-hashes --upgrade \
+	--default-index https://pypi.org/simple -c requirements.lock --no-annotate --no-header --quiet
+
+.PHONY: lock-images
+lock-images:  ## Write the hashes of what images without torch install, in the versions of requirements.lock (needs uv)
+	@test -n "$(UV)" || { echo 'make lock-images: install uv first' >&2; exit 2; }
+	@$(LOCK_IMAGE) --extra api --extra otel -o $(LOCKS)/api.lock
+	@$(LOCK_IMAGE) --extra api -o $(LOCKS)/dashboard.lock
+	@$(LOCK_IMAGE) --extra worker --extra otel -o $(LOCKS)/worker.lock
 
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays

@@ -15,7 +15,7 @@ MAX_DEPTH = 100
 """Levels of lists and objects in one JSON text: what follows recurses over them."""
 MAX_TOKENS = 2_000_000
 """Tokens of one request. One of 4,096 programs with 40 short cases each has 1.7 million."""
-CHUNK_BYTES = 64 * 1024
+CHUNK_BYTES = 16 * 1024
 _STRUCTURE = b"[]{},:"
 _BESIDE_STRUCTURE = bytes(set(range(256)) - set(_STRUCTURE))
 _LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}

@@ -12,10 +12,8 @@ ARG PIP_CONFIG_FILE
 ARG PIP_NO_CACHE_DIR=1
 WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
-COPY pyproject.toml requirements.lock ./
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print(*p['dependencies'], *p['optional-dependencies']['api'], *p['optional-dependencies']['otel'], sep='\n')" > wanted.txt \
- && pip install -c requirements.lock -r wanted.txt
+COPY deploy/docker/locks/api.lock ./
+RUN pip install --require-hashes -r api.lock
 COPY . .
 # a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
 RUN pip install --no-deps -e . && python -m compileall -q .

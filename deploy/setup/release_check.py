@@ -46,6 +46,24 @@ def find_problems(root: Path) -> Iterator[str]:
         if build["args"].get("VERSION") != TAG or not service["image"].endswith(f":{TAG}"):
             yield f"docker-compose.yml: {name}: tag and VERSION are not both {TAG}"
 
+    yield from find_other_versions(root)
+
+
+def read_pins(file: Path) -> set[str]:
+    """Return each `NAME==VERSION` of a lock file, without marker and hashes, its name as indexes
+    write it."""
+    pins = re.findall(r"^([\w.\-]+)==([^\s;]+)", file.read_text(), re.MULTILINE)
+    return {f"{re.sub('[-_.]+', '-', name).lower()}=={version}" for name, version in pins}
+
+
+def find_other_versions(root: Path) -> Iterator[str]:
+    """Yield a line for each package of an image that is not in the version of requirements.lock."""
+    pins = read_pins(root / "requirements.lock")
+    for lock in sorted((root / "deploy/docker/locks").glob("*.lock")):
+        name = lock.relative_to(root)
+        for pin in sorted(read_pins(lock) - pins):
+            yield f"{name}: {pin} is not in requirements.lock: `make lock-images`"
+
 
 def main() -> int:
     """Print the problems; return the exit status."""

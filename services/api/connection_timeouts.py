@@ -43,6 +43,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._max_connections = max_connections
         self._idle = idle
         self._timer: asyncio.TimerHandle | None = None
+        self._is_upgraded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -63,6 +64,15 @@ class HeaderTimeoutProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._update_timer()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Hand the connection over to the WebSocket's protocol: `connection_lost` of this one will
+        not be called."""
+        super().handle_websocket_upgrade(event)
+        self._is_upgraded = True
+        self._stop_timer()
+        self._idle.pop(self, None)
+        self._connections_open.dec()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -103,7 +113,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_timer()
             self._idle.pop(self, None)
-        elif self._timer is None and not self.transport.is_closing():
+        elif self._timer is None and not self._is_upgraded and not self.transport.is_closing():
             self._timer = self.loop.call_later(self._header_timeout_s, self._handle_timeout)
 
     def _stop_timer(self) -> None:

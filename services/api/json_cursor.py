@@ -12,7 +12,7 @@ from functools import cache
 
 from gradus.json_tokens import mask_escapes
 
-WINDOW_BYTES = 64 * 1024
+WINDOW_BYTES = 16 * 1024
 """Bytes that one search passes at most, but for one string: it too holds the interpreter's lock."""
 LEVELS = 4
 """Levels of brackets that one search passes; deeper ones take a step each."""

@@ -52,7 +52,9 @@ class Metrics:
         self._seconds = make_histogram(
             "api_request_seconds", "Seconds from request to last byte", SECONDS, "method", "route"
         )
-        self.connections = make_gauge("api_connections", "Open connections")
+        self.connections = make_gauge(
+            "api_connections", "Open HTTP connections, without WebSockets"
+        )
 
         self._results = make_counter("api_results", "Results returned", "grader", "status")
         self._cached = make_counter(

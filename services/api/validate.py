@@ -215,6 +215,7 @@ def _read_document(data: bytes, packer: _Packer) -> Any:
                     packer.add(_parse_value(text), text)
             else:
                 document[name] = _parse_value(cursor.read_value())
+            refuse_many_fields(document)
         cursor.close()
     except ValueError as error:
         raise make_field_refusal(400, [((), f"Invalid JSON: {error}")]) from None

@@ -94,6 +94,9 @@ class Cluster:
     users `api` and `worker-ocaml` in `acl_file`.
     """
 
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Headers of requests for the state of the APIs."""
+
     def __init__(
         self,
         folder: Path,
@@ -258,7 +261,7 @@ class Cluster:
         """Every API answers and knows every worker, and the process of this number has a
         successor."""
         give_up_at = time.monotonic() + SOON_S
-        with httpx.Client(timeout=10) as http:
+        with httpx.Client(timeout=10, headers=self.headers) as http:
             while without in [one.pid for one in self.residents] or not all(
                 self._is_whole(http, url) for url in self.urls
             ):

@@ -113,6 +113,18 @@ async def test_an_answer_lists_at_most_20_mistakes(
 
 
 @pytest.mark.parametrize(
+    ("path", "limit"), [("/v1/grade/ocaml", 64), ("/slime/ocaml", 1000)], ids=["core", "adapter"]
+)
+async def test_a_body_of_many_names_is_read_up_to_the_bound(
+    client: httpx.AsyncClient, path: str, limit: int
+) -> None:
+    names = ",".join(f'"{number}": 1' for number in range(limit + 1))
+    response = await client.post(path, content=f"{{{names}, no JSON", headers=JSON)
+    assert response.status_code == 422
+    assert f"Should have at most {limit} fields" in response.text
+
+
+@pytest.mark.parametrize(
     "task",
     [
         '{"tests": "x\\ud800"}',

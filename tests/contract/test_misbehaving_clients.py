@@ -3,6 +3,7 @@ off."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import time
@@ -12,10 +13,12 @@ from contextlib import suppress
 
 import httpx
 import pytest
+from wsproto.events import AcceptConnection, Event, TextMessage
 
 from gradus.rest import Problem
 from tests.fake_grader import Service, submission
 from tests.misbehaving_clients import KINDS, ROUTE, Kind, a_crowd, hanging, head, request
+from tests.websocket_client import WebSocketClient
 
 LITTLE_PATIENCE = {"header_timeout_s": 1.0, "body_timeout_s": 1.0, "send_timeout_s": 1.0}
 MUCH_PATIENCE = {"header_timeout_s": 600.0, "body_timeout_s": 600.0, "send_timeout_s": 600.0}
@@ -86,6 +89,26 @@ def test_a_slow_answer_is_not_a_slow_client() -> None:
         sent = {"submissions": [submission("held", "hold")], "deadline_s": 1.5}
         result = client.post(f"{here.url}{ROUTE}", json=sent).json()["results"][0]
     assert result["fault"]["kind"] == "deadline"
+
+
+def test_a_session_outlives_the_timeout_of_headers() -> None:
+    service = Service(header_timeout_s=2.0, adapters=("openenv",))
+
+    async def ask_late(url: httpx.URL) -> Event:
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        session = WebSocketClient(reader, writer)
+        assert isinstance(await session.open("/openenv/ocaml/ws"), AcceptConnection)
+        await asyncio.sleep(2.5)
+        await session.send(TextMessage('{"type": "state"}'))
+        answer = await session.receive()
+        writer.close()
+        return answer
+
+    with service.running() as here, httpx.Client(timeout=60) as client:
+        answer = asyncio.run(ask_late(httpx.URL(here.url)))
+        assert isinstance(answer, TextMessage)
+        assert '"state"' in answer.data
+        until_connections(client, here.url, lambda number: number == 1)
 
 
 def ask_over(connection: socket.socket, sent: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ FILES = (
     "CITATION.cff",
     "CHANGELOG.md",
     "docker-compose.yml",
+    "requirements.lock",
 )
 
 
@@ -24,6 +26,7 @@ def checkout(tmp_path: Path) -> Path:
     for name in (
         *FILES,
         *(f"deploy/docker/{path.name}" for path in (ROOT / "deploy/docker").glob("*.Dockerfile")),
+        *(f"deploy/docker/locks/{path.name}" for path in (ROOT / "deploy/docker/locks").iterdir()),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -70,3 +73,13 @@ def test_a_place_that_differs_is_named(
     assert old in text
     (checkout / file).write_text(text.replace(old, new))
     assert any(problem in found for found in find_problems(checkout))
+
+
+def test_a_package_of_an_image_in_another_version_is_a_problem(checkout: Path) -> None:
+    lock = checkout / "deploy/docker/locks/worker.lock"
+    text = re.sub(r"^redis==\S+", "redis==0.1", lock.read_text(), flags=re.MULTILINE)
+    lock.write_text(text)
+    assert list(find_problems(checkout)) == [
+        "deploy/docker/locks/worker.lock: redis==0.1 is not in requirements.lock:"
+        " `make lock-images`"
+    ]

@@ -15,6 +15,7 @@ from gradus.integrations.core import Completion, build_metrics, require_reward
 from gradus.integrations.openrlhf_query import extract_completion
 from services.api.adapters.grading import build_fault_response, get_list, grade, read_json
 from services.api.authenticate import KeyedRoute
+from services.api.parse import run_outside_loop
 
 DEADLINE_S = 170.0
 router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
@@ -33,10 +34,13 @@ async def get_reward(grader: str, request: Request) -> Response:
         raise Misuse(
             "query, prompts, labels: must be lists of the same length, the first two of texts"
         )
-    texts = map(extract_completion, queries, prompts)
-    results = await grade(
-        request, grader, list(map(Completion, labels, texts, prompts)), DEADLINE_S, reservation
-    )
+
+    def extract_completions() -> list[Completion]:
+        texts = map(extract_completion, queries, prompts)
+        return list(map(Completion, labels, texts, prompts))
+
+    completions = await run_outside_loop(reservation.n_bytes, extract_completions)
+    results = await grade(request, grader, completions, DEADLINE_S, reservation)
     refusal = build_fault_response(results)
     if refusal is not None:
         return refusal
