@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from corpus.mutation import Edit, select_edits
+from corpus.mutation import Edit, Mutations, select_edits
 from corpus.ocaml_mutations import OcamlMutations
 from corpus.repair_prompt import render_repair_prompt
 from corpus.rust_mutations import RustMutations
@@ -34,9 +34,6 @@ square."""
 _BATCH = 8
 """Tasks whose answers are graded together: enough to keep the slots busy, few enough to see
 progress."""
-
-
-Mutations = RustMutations | OcamlMutations
 
 
 @dataclass(slots=True)
@@ -123,10 +120,9 @@ def _build_mutants(
     else:
         task = extract_task(row.values, name)
         reference = _Mutant(result, row.values, None, code, build_submission(name, code, task))
-        edition = str(task.get("edition", "2021"))
-        edits = mutations.find_edits(code, edition)
+        edits = mutations.find_edits(code, task)
         if lints:
-            edits += RustMutations().find_lints(code, edition)
+            edits += RustMutations().find_lints(code, task)
         mutants = [reference]
         for edit in select_edits(code, edits, tries, f"{seed}:{result.id}"):
             text = edit.apply(code)
