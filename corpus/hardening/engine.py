@@ -150,8 +150,8 @@ def _check(
     hook: Hook,
     slots: int | None,
 ) -> None:
-    """Grade the reference and the survivors with the proposed tests, and keep the tests only where
-    the reference passes."""
+    """Grade the reference and the survivors with the proposed tests. The tests are kept only if the
+    reference passes and a survivor does not."""
     task = extract_task(result.row.values, name)
     changes = hook.add_tests(task, result.tests)
     codes = [str(result.row.values["solution"])]
@@ -168,10 +168,10 @@ def _check(
         result.problem = reference.fault.message
     elif not reference.passed:
         result.problem = "its solution does not pass the proposed tests"
-    if result.problem is not None:
+    else:
+        killed = [each for each in verdicts if isinstance(each, Graded) and not each.passed]
+        result.after -= len(killed)
+    if result.after == result.before:
         result.tests = []
-        return
-    result.row = replace_task(result.row, changes)
-    for verdict in verdicts:
-        if isinstance(verdict, Graded) and not verdict.passed:
-            result.after -= 1
+    else:
+        result.row = replace_task(result.row, changes)

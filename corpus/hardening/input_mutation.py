@@ -160,7 +160,8 @@ class InputMutation:
 
 def find_counts(text: str) -> set[int]:
     """Return the numbers of words that may count something: the words of their line or of the next,
-    the letters of a word there, the lines that follow, or those of one form."""
+    the letters of a word there, the lines that follow, or those of one form. One that is alone on
+    the first line counts tests or items, if lines follow."""
     lines = [line.split() for line in text.splitlines()]
     counts = set()
     number = 0
@@ -176,7 +177,8 @@ def find_counts(text: str) -> set[int]:
         values = [int(word) if _INTEGER.fullmatch(word) else None for word in line]
         total = sum(value for value in values if value is not None)
         for value in values:
-            if value in sizes or (at == 0 and total == len(following)):
+            is_alone = at == 0 and len(line) == 1 and following
+            if is_alone or value in sizes or (at == 0 and total == len(following)):
                 counts.add(number)
             number += 1
     return counts
@@ -184,10 +186,13 @@ def find_counts(text: str) -> set[int]:
 
 def split_parts(text: str) -> list[Any]:
     """Return an input as the parts whose invariants are looked at: the words of its first line, its
-    second line, and its remaining lines."""
+    second line, and its remaining lines by how many words they have."""
     lines = [list(map(_read_word, line.split())) for line in text.splitlines()]
     first, *following = lines or [[]]
-    return [*first, *following[:1], following[1:]]
+    by_width: dict[str, list[Any]] = {}
+    for line in following[1:]:
+        by_width.setdefault(str(len(line)), []).append(line)
+    return [*first, *following[:1], by_width]
 
 
 def _measure_runs(lines: Sequence[Sequence[str]]) -> set[int]:

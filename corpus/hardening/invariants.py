@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from typing import Any
 
 _BRACKETS = {")": "(", "]": "[", "}": "{", ">": "<"}
+
+
+_MAX_HEADS = 20
+"""Numbers of an input that are compared with each other."""
 
 
 class Invariants:
@@ -47,12 +51,14 @@ def collect_facts(parts: Sequence[Any]) -> dict[str, set[str]]:
     for number, part in enumerate(parts):
         for path, values in _group(str(number), part).items():
             facts[path] = set(_find_facts(values))
-    for (name, size), (other_name, other_size) in combinations(_iter_heads(parts), 2):
+    tops = dict(_iter_tops(parts))
+    heads = islice([*tops.items(), *_iter_extremes(parts)], _MAX_HEADS)
+    for (name, size), (other_name, other_size) in combinations(heads, 2):
         if size <= other_size:
             facts[""].add(f"{name} <= {other_name}")
         if size >= other_size:
             facts[""].add(f"{name} >= {other_name}")
-        if size != other_size and f"{name}{other_name}".isdigit():
+        if size != other_size and other_name in tops:
             facts[""].add(f"{name} != {other_name}")
     return facts
 
@@ -99,26 +105,38 @@ def _find_facts(values: Sequence[Any]) -> Iterator[str]:
         yield "palindromes"
 
 
-def _iter_heads(parts: Sequence[Any]) -> Iterator[tuple[str, float]]:
+def _iter_tops(parts: Sequence[Any]) -> Iterator[tuple[str, float]]:
     """Yield the numbers at the top of an input, and the sizes of what stands there."""
     for number, part in enumerate(parts):
         if _is_number(part):
             yield str(number), part
         elif isinstance(part, list | str):
             yield f"size {number}", len(part)
-            if part and isinstance(part, list) and all(map(_is_number, part)):
-                yield f"least {number}", min(part)
-                yield f"greatest {number}", max(part)
-                yield f"sum {number}", sum(part)
+
+
+def _iter_extremes(parts: Sequence[Any]) -> Iterator[tuple[str, float]]:
+    """Yield the lowest and the greatest number at each place within lists and objects."""
+    for number, part in enumerate(parts):
+        if not isinstance(part, list | dict):
+            continue
+        for path, values in _group(str(number), part).items():
+            numbers = [value for value in values if _is_number(value)]
+            if numbers:
+                yield f"lowest {path}", min(numbers)
+                yield f"greatest {path}", max(numbers)
 
 
 def _iter_numbers(parts: Sequence[Any]) -> Iterator[tuple[str, float]]:
-    """Yield numbers by their place."""
+    """Yield numbers by their place, those within texts too, and how many digits these have."""
     for number, part in enumerate(parts):
         for path, values in _group(str(number), part).items():
             for value in values:
                 if _is_number(value):
                     yield path, value
+                elif isinstance(value, str):
+                    for at, digits in enumerate(re.findall("[0-9]+", value)):
+                        yield f"{path}, number {at}", int(digits[:18])
+                        yield f"{path}, digits of {at}", len(digits)
 
 
 def _is_number(value: Any) -> bool:

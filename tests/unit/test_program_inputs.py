@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from corpus.hardening.input_mutation import CallMutation, InputMutation, find_counts, split_parts
 from corpus.hardening.invariants import Invariants
-from corpus.hardening.program import draw_calls
+from corpus.hardening.program import draw_calls, draw_inputs
 from corpus.program_mutations import ProgramMutations
+
+CASES = Path(__file__).parents[1] / "cases" / "corpus" / "programs"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +29,7 @@ from corpus.program_mutations import ProgramMutations
         ([[[7, 8], 2], [[8], 1]], [[7], 1], [[7, 8], 1]),
         ([[5], [9]], [6], [10]),
         ([["(()())"], ["[()]"]], ["(())"], ["(()"]),
-        ([["12:30"], ["9:05"]], ["2:30"], ["12:"]),
+        ([["12:30"], ["9:05"]], ["10:25"], ["9:5"]),
         ([["aba"], ["x"]], ["aa"], ["ab"]),
         ([[[[1, 2], [3, 4]]], [[[0, 4]]]], [[[1, 4]]], [[[1, 4], [2]]]),
         ([[{"a": 1}], [{"a": 3}]], [{"a": 2}], [{"a": 4}]),
@@ -150,3 +155,38 @@ def test_edits_of_text_leave_comments_texts_and_directives() -> None:
         assert CPP.replace(before, after) in changed
     assert CPP.replace("x >= 9 && x != 4", "!(x >= 9 && x != 4)") in changed
     assert ProgramMutations().find_edits("print 1", {"language": "perl"}) == []
+
+
+PAIRS = yaml.safe_load((CASES / "two_right_answers.yaml").read_text())
+
+
+def answer(code: str, arguments: list[Any]) -> Any:
+    scope: dict[str, Any] = {}
+    exec(code, scope)  # noqa: S102
+    return scope["f"](*copy.deepcopy(arguments))
+
+
+def read_arguments(case: dict[str, Any]) -> list[Any]:
+    arguments: list[Any] = case["call"]["arguments"] if "call" in case else [case["stdin"]]
+    return arguments
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: str(pair["name"]))
+def test_right_answers_agree_on_new_inputs(pair: dict[str, Any]) -> None:
+    """Where they differ, the input breaks the task's precondition, and a case made of it would
+    refuse a right answer."""
+    known = []
+    for each in pair["known"]:
+        call = {"call": {"function": "f", "arguments": each}}
+        known.append({"stdin": each, "stdout": ""} if isinstance(each, str) else call)
+    cases = []
+    for seed in ("1", "2", "3"):
+        cases += draw_calls(known, pair["reference"], seed)
+        cases += draw_inputs(known, pair["reference"], seed)
+    assert len(cases) >= 3
+    for arguments in map(read_arguments, cases):
+        try:
+            expected = answer(pair["reference"], arguments)
+        except (IndexError, ValueError, KeyError, StopIteration, RuntimeError):
+            continue  # then the input is no case
+        assert answer(pair["other"], arguments) == expected, arguments
