@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from corpus.mutation import Edit, Mutations, select_edits
 from corpus.ocaml_mutations import OcamlMutations
+from corpus.program_mutations import ProgramMutations
 from corpus.repair_prompt import render_repair_prompt
 from corpus.rust_mutations import RustMutations
 from corpus.task_rows import build_submission, extract_task
@@ -26,6 +27,7 @@ from gradus.row_reader import Row
 from gradus.validation import explain
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.program.grader import ProgramGrader
 from services.local_grading import grade_in_order
 
 MAX_SOURCE_CHARS = 20_000
@@ -53,6 +55,8 @@ def create_mutations(grader: Grader) -> Mutations:
     """Return what breaks answers of this grader's tasks."""
     if isinstance(grader, OcamlGrader):
         return OcamlMutations(grader.toolchain, grader.sandbox)
+    if isinstance(grader, ProgramGrader):
+        return ProgramMutations()
     return RustMutations()
 
 

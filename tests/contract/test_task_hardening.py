@@ -124,6 +124,16 @@ def test_programs_get_cases_near_their_own(
         assert int(case["stdout"]) == sum(value for value in numbers if value > 9)
 
 
+def test_the_doctor_sees_weak_cases(
+    gradus: Cli, tmp_path: Path, program_grader: ProgramGrader
+) -> None:
+    file = tmp_path / "weak.jsonl"
+    file.write_text(json.dumps(MARK) + "\n")
+    done = gradus("tasks", "doctor", str(file), "--grader", "program", "--mutants", "6", "--quiet")
+    assert done.status == 0, done.err
+    assert re.search(r"weak tests: \d of 6 broken solutions pass all tests, such as line", done.out)
+
+
 def test_rust_gets_tests_of_typed_calls(
     gradus: Cli, tmp_path: Path, rust_grader: RustGrader
 ) -> None:
