@@ -39,6 +39,10 @@ class Invariants:
             lowest, greatest = self._ranges.get(path, (number, number))
             if not lowest <= number <= greatest:
                 return False
+        return self.has_facts(parts)
+
+    def has_facts(self, parts: Sequence[Any]) -> bool:
+        """Return whether an input has the facts, whatever its ranges."""
         for path, facts in collect_facts(parts).items():
             if not self._facts.get(path, facts) <= facts:
                 return False

@@ -10,6 +10,7 @@ from typing import Any
 
 from corpus.drafts import Unusable
 from corpus.hardening.engine import ProposedTest
+from corpus.hardening.known_calls import read_curried
 from corpus.hardening.typed_values import Function, Kind, Type, UnknownType, Values, draw_calls
 from corpus.ocaml_mutations import OcamlMutations
 from services.graders.ocaml.toolchain import OcamlToolchain
@@ -74,7 +75,8 @@ class OcamlHook:
             raise Unusable(
                 "its signature has no function of base types, lists, options and the like"
             )
-        calls = draw_calls(functions, read_values(tests, solution, seed), _CALLS, _render_call)
+        values = read_values(tests, solution, seed)
+        calls = draw_calls(functions, values, _CALLS, _render_call, tests, read_curried)
         proposed = []
         returned = self._runs.run(solution, list(calls.items()))
         for (call, result), text in zip(calls.items(), returned, strict=True):

@@ -11,6 +11,7 @@ from tree_sitter import Node
 
 from corpus.drafts import Unusable
 from corpus.hardening.engine import ProposedTest
+from corpus.hardening.known_calls import read_parenthesised
 from corpus.hardening.typed_values import Function, Kind, Type, UnknownType, Values, draw_calls
 from corpus.rust_mutations import RustMutations
 from corpus.task_rows import wrap_in_fence
@@ -96,8 +97,10 @@ class RustHook:
             raise Unusable(
                 "its signature has no function of numbers, texts, lists, options and the like"
             )
-        values = read_values(str(task["tests"]), solution, seed)
-        calls = list(draw_calls(functions, values, _CALLS, _render_call))
+        tests = str(task["tests"])
+        values = read_values(tests, solution, seed)
+        drawn = draw_calls(functions, values, _CALLS, _render_call, tests, read_parenthesised)
+        calls = list(drawn)
         proposed = []
         path = task.get("crate", "solution")
         for call, text in zip(calls, self._run(task, solution, calls), strict=True):

@@ -13,7 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from corpus.hardening.known_calls import ReadCalls, build_filter
+
 _MAX_LENGTH = 4
+_TRIES = 20
+"""Calls that are drawn for one that the tests' calls admit."""
 
 
 class Kind(StrEnum):
@@ -149,11 +153,19 @@ def draw_calls(
     values: Values,
     number: int,
     render_call: Callable[[str, Sequence[str]], str],
+    tests: str,
+    read_calls: ReadCalls,
 ) -> dict[str, Type]:
-    """Return up to `number` different calls of each function, each with the type of its result."""
+    """Return up to `number` different calls of each function, each with the type of its result.
+    They have what the calls in the tests share."""
     calls: dict[str, Type] = {}
     for function in functions:
+        admit = build_filter(tests, function.name, len(function.parameters), read_calls)
         for _ in range(number):
-            arguments = [values.draw(drawn) for drawn in function.parameters]
-            calls[render_call(function.name, arguments)] = function.returned
+            for _ in range(_TRIES):
+                arguments = [values.draw(drawn) for drawn in function.parameters]
+                call = render_call(function.name, arguments)
+                if admit(call):
+                    calls[call] = function.returned
+                    break
     return calls
