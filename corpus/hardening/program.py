@@ -16,7 +16,7 @@ from gradus.tasks.program import ProgramTask
 from services.graders.program.checkers import read_value
 from services.graders.program.grader import ProgramGrader
 
-_INPUTS = 40
+_INPUTS = 30
 """Inputs that are tried."""
 _TRIES = 25
 """Changes that are drawn for each of them: most may break what known inputs have in common."""

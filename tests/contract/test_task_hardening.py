@@ -19,7 +19,7 @@ from services.graders.program.grader import ProgramGrader
 from services.graders.rust.grader import RustGrader
 from tests.conftest import Cli
 
-OPTIONS = ("--max-mutants", "12", "--quiet")
+OPTIONS = ("--max-mutants", "8", "--quiet")
 COUNTS = re.compile(r"^(\d+) of \d+ mutants passed, now (\d+)$", re.MULTILINE)
 CLAMP = {
     "id": "clamp",
@@ -129,9 +129,9 @@ def test_the_doctor_sees_weak_cases(
 ) -> None:
     file = tmp_path / "weak.jsonl"
     file.write_text(json.dumps(MARK) + "\n")
-    done = gradus("tasks", "doctor", str(file), "--grader", "program", "--mutants", "6", "--quiet")
+    done = gradus("tasks", "doctor", str(file), "--grader", "program", "--mutants", "3", "--quiet")
     assert done.status == 0, done.err
-    assert re.search(r"weak tests: \d of 6 broken solutions pass all tests, such as line", done.out)
+    assert re.search(r"weak tests: \d of 3 broken solutions pass all tests, such as line", done.out)
 
 
 def test_rust_gets_tests_of_typed_calls(
