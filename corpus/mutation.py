@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,14 @@ class Edit:
     def get_line_number(self, source: str) -> int:
         """1-based."""
         return source.count("\n", 0, self.start) + 1
+
+
+class Mutations(Protocol):
+    """Edits that break the answers of one grader's tasks."""
+
+    def find_edits(self, source: str, task: Mapping[str, Any] = {}) -> list[Edit]:
+        """Return every edit of `source`, in no order that matters."""
+        ...
 
 
 def select_edits(source: str, edits: Iterable[Edit], number: int, seed: str) -> list[Edit]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from corpus.mutation import Edit
 from gradus.errors import InternalFault
@@ -28,7 +30,7 @@ class OcamlMutations:
         script = f"module Wire = struct\n{_WIRE.read_text()}\nend\n{_MUTATIONS.read_text()}"
         self._script = script.encode()
 
-    def find_edits(self, source: str, edition: str = "") -> list[Edit]:
+    def find_edits(self, source: str, task: Mapping[str, Any] = {}) -> list[Edit]:
         """Return every edit of `source`; none when it does not parse. Raises Fault when the program
         says nothing."""
         data = source.encode()

@@ -14,8 +14,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from corpus.mutation import Edit, select_edits
+from corpus.mutation import Edit, Mutations, select_edits
 from corpus.ocaml_mutations import OcamlMutations
+from corpus.program_mutations import ProgramMutations
 from corpus.repair_prompt import render_repair_prompt
 from corpus.rust_mutations import RustMutations
 from corpus.task_rows import build_submission, extract_task
@@ -26,6 +27,7 @@ from gradus.row_reader import Row
 from gradus.validation import explain
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.program.grader import ProgramGrader
 from services.local_grading import grade_in_order
 
 MAX_SOURCE_CHARS = 20_000
@@ -34,9 +36,6 @@ square."""
 _BATCH = 8
 """Tasks whose answers are graded together: enough to keep the slots busy, few enough to see
 progress."""
-
-
-Mutations = RustMutations | OcamlMutations
 
 
 @dataclass(slots=True)
@@ -56,6 +55,8 @@ def create_mutations(grader: Grader) -> Mutations:
     """Return what breaks answers of this grader's tasks."""
     if isinstance(grader, OcamlGrader):
         return OcamlMutations(grader.toolchain, grader.sandbox)
+    if isinstance(grader, ProgramGrader):
+        return ProgramMutations()
     return RustMutations()
 
 
@@ -123,10 +124,9 @@ def _build_mutants(
     else:
         task = extract_task(row.values, name)
         reference = _Mutant(result, row.values, None, code, build_submission(name, code, task))
-        edition = str(task.get("edition", "2021"))
-        edits = mutations.find_edits(code, edition)
+        edits = mutations.find_edits(code, task)
         if lints:
-            edits += RustMutations().find_lints(code, edition)
+            edits += RustMutations().find_lints(code, task)
         mutants = [reference]
         for edit in select_edits(code, edits, tries, f"{seed}:{result.id}"):
             text = edit.apply(code)

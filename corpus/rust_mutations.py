@@ -5,8 +5,9 @@ Some edits do not compile and some change nothing: which is which, only the grad
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from corpus.mutation import Edit
 from corpus.rust_text import get_words
@@ -34,9 +35,9 @@ _SIGNS = frozenset({*OPERATORS, "->", "=>", "::"})
 class RustMutations:
     """Mutations by the tokens of Rust."""
 
-    def find_edits(self, source: str, edition: str = "2021") -> list[Edit]:
+    def find_edits(self, source: str, task: Mapping[str, Any] = {}) -> list[Edit]:
         """Return every edit of `source`, in no order that matters."""
-        tokens = _extract_tokens(source, edition)
+        tokens = _extract_tokens(source, task.get("edition", "2021"))
         makers = (
             _replace_operators,
             _replace_constants,
@@ -50,10 +51,10 @@ class RustMutations:
             edits.append(Edit("condition", start, end, f"!({source[start:end]})"))
         return edits
 
-    def find_lints(self, source: str, edition: str = "2021") -> list[Edit]:
+    def find_lints(self, source: str, task: Mapping[str, Any] = {}) -> list[Edit]:
         """Return edits that change nothing but what clippy says: a needless `mut`, `x = x + y`,
         needless parentheses."""
-        tokens = _extract_tokens(source, edition)
+        tokens = _extract_tokens(source, task.get("edition", "2021"))
         edits = []
         for at, token in enumerate(tokens[:-2]):
             name = tokens[at + 1]

@@ -44,6 +44,7 @@ from gradus.contract import Graded, GraderName
 from gradus.row_reader import Row
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.program.grader import ProgramGrader
 from services.graders.rust.grader import RustGrader
 from services.local_grading import grade_in_order
 
@@ -295,7 +296,7 @@ def find_weak_tests(
     """Yield for each row how many of `mutants` broken solutions pass its tests, and one of them;
     an empty text where none does, or where none can be made."""
     tasks = [diagnosis.task for diagnosis in diagnoses]
-    if not mutants or not isinstance(grader, OcamlGrader | RustGrader):
+    if not mutants or not isinstance(grader, OcamlGrader | ProgramGrader | RustGrader):
         yield from ("" for _ in tasks)
         return
     tried = [row for row in tasks if row is not None and row.values.get("solution")]

@@ -34,9 +34,7 @@ def check_tasks(
     ] = None,
     mutants: Annotated[
         int,
-        typer.Option(
-            min=0, max=100, help="Broken solutions to try per row of OCaml or Rust; 0 for none"
-        ),
+        typer.Option(min=0, max=100, help="Broken solutions to try per row of code; 0 for none"),
     ] = 4,
     force: Force = False,
     slots: Slots = None,

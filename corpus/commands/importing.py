@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 def import_tasks(
     path: Annotated[
-        Path, typer.Argument(help="JSONL, JSON or CSV file, or - for JSONL on standard input")
+        Path,
+        typer.Argument(
+            help="JSONL, JSON or CSV file, - for JSONL on standard input, or a folder of Harbor"
+        ),
     ],
     out: Out,
     format_: Annotated[
@@ -78,6 +81,7 @@ def import_tasks(
     ocamler-sft    prompt, solution: becomes worked examples, for `warm_start.dataset`
     rust-pipeline  description, starter_code, tests, perhaps id, solution, complexity
     scrum          sprint_name, sprint_goal, formatted_issues, num_issues, perhaps team_context
+    harbor         folders that `gradus tasks export` wrote
 
     Each task keeps its licence and its source. Reference answers are graded where the toolchain is
     installed.
@@ -155,12 +159,17 @@ def _read_drafts(
         build_problem_layout,
     )
     from corpus.files import load_rows
+    from corpus.harbor import read_folders
     from corpus.humaneval import build_humaneval_drafts, resolve_language
     from corpus.program_problems import STUBS
 
-    formats = ("humaneval", *LAYOUTS, *PROBLEMS)
+    formats = ("humaneval", *LAYOUTS, *PROBLEMS, "harbor")
     if format_ not in formats:
         raise Misuse(f"--format {format_}: choose one of {', '.join(formats)}")
+    if format_ == "harbor":
+        if language is not None:
+            raise Misuse("--language: folders of Harbor name their grader")
+        return read_folders(path)
     rows = load_rows(path)
     if format_ == "humaneval":
         name = resolve_language(rows, language)

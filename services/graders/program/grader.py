@@ -53,7 +53,7 @@ _WRONG = (1, 2)
 
 
 @dataclass(slots=True)
-class _Verdict:
+class CaseVerdict:
     """What came of one case."""
 
     word: str = ""
@@ -73,7 +73,7 @@ class _Attempt:
     program: bytes = b""
     cpu_s: float = 0.0
     stalled_s: float = 0.0
-    verdicts: list[_Verdict] = field(default_factory=list)
+    verdicts: list[CaseVerdict] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
 
@@ -184,12 +184,8 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         if built.program is None:
             return _build_uncompiled(built, attempt.language.settings.source)
         attempt.program = built.program
+        self._run_cases(attempt)
         task = attempt.task
-        for case in task.cases:
-            verdict = self._run_case(attempt, case)
-            attempt.verdicts.append(verdict)
-            if verdict.limit or (verdict.word and task.stop_at_failure):
-                break  # those behind a run that was stopped would use up as much
         facts = _build_facts(attempt)
         if not facts.passed:
             shown = self._run_public_cases(attempt)
@@ -199,7 +195,23 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
             facts = replace(facts, diagnostics=(*outputs, *facts.diagnostics))
         return facts
 
-    def _run_case(self, attempt: _Attempt, case: ProgramCase) -> _Verdict:
+    def judge_cases(self, task: ProgramTask, source: str) -> list[CaseVerdict]:
+        """Return what came of each case up to one that meets a limit, for authors of tasks; nothing
+        if the source does not compile."""
+        attempt = _Attempt(task, self.get_language(task.language))
+        attempt.program = self.boxes.compile(attempt.language, source)[0].program or b""
+        if attempt.program:
+            self._run_cases(attempt)
+        return attempt.verdicts
+
+    def _run_cases(self, attempt: _Attempt) -> None:
+        for case in attempt.task.cases:
+            verdict = self._run_case(attempt, case)
+            attempt.verdicts.append(verdict)
+            if verdict.limit or (verdict.word and attempt.task.stop_at_failure):
+                break  # those behind a run that was stopped would use up as much
+
+    def _run_case(self, attempt: _Attempt, case: ProgramCase) -> CaseVerdict:
         boxes = self.boxes
         language = attempt.language
         task = attempt.task
@@ -224,15 +236,15 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         attempt.stalled_s += outcome.stalled_s
         limit, why = find_exceeded_limit(outcome, limits.cpu_s or 0, limits.output_kb)
         if limit:
-            return _Verdict(_WORDS[limit], why[0], limit)
+            return CaseVerdict(_WORDS[limit], why[0], limit)
         if case.call is not None:
             return _check_value(outcome, report, case, task.tolerance)
         got = outcome.stdout.decode(errors="replace")
         if outcome.exit_code != 0:
-            return _Verdict("runtime_error", _describe_exit(outcome.exit_code), got=got)
+            return CaseVerdict("runtime_error", _describe_exit(outcome.exit_code), got=got)
         if self._is_right(attempt, case, got):
-            return _Verdict(got=got)
-        return _Verdict("wrong_answer", "the output is not the expected one", got=got)
+            return CaseVerdict(got=got)
+        return CaseVerdict("wrong_answer", "the output is not the expected one", got=got)
 
     def _is_right(self, attempt: _Attempt, case: ProgramCase, got: str) -> bool:
         checker = attempt.task.checker
@@ -284,17 +296,19 @@ class ProgramGrader(BaseGrader[ProgramTask, ProgramFacts]):
         return shown
 
 
-def _check_value(outcome: Outcome, report: bytes, case: ProgramCase, tolerance: float) -> _Verdict:
+def _check_value(
+    outcome: Outcome, report: bytes, case: ProgramCase, tolerance: float
+) -> CaseVerdict:
     is_value, value = read_value(report)
     got = report.decode(errors="replace")
     if not is_value:
         message = "the call returned no value that JSON has"
         if outcome.exit_code:
             message = f"the call failed: {_describe_exit(outcome.exit_code)}"
-        return _Verdict("runtime_error", message, got=got)
+        return CaseVerdict("runtime_error", message, got=got)
     if is_equal_json(value, case.equals, tolerance):
-        return _Verdict(got=got)
-    return _Verdict("wrong_answer", "the value is not the expected one", got=got)
+        return CaseVerdict(got=got)
+    return CaseVerdict("wrong_answer", "the value is not the expected one", got=got)
 
 
 def _build_facts(attempt: _Attempt) -> ProgramFacts:

@@ -256,14 +256,16 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         expected = write_tests_file(task, signature).expected
         return len({name for name, _ in expected}), total
 
-    def read_output(self, task: RustTask, solution: str, slot: int = -1) -> str:
-        """Return what a program writes when it reads nothing; empty if it does not compile or
-        fails."""
+    def read_output(
+        self, task: RustTask, solution: str, slot: int = -1, *, is_partial: bool = False
+    ) -> str:
+        """Return what a program writes when it reads nothing; empty if it does not compile, or if
+        it fails, unless `is_partial`."""
         answer = read_answer(solution, task, None)
         compiled = self.compiler.compile_answer(answer, task, slot)
         if compiled.status is not CompileStatus.COMPILED:
             return ""
-        return self.runner.read_output(compiled.product, task)
+        return self.runner.read_output(compiled.product, task, is_partial=is_partial)
 
     def task_problem(self, task: RustTask, solution: str | None, slot: int = -1) -> str | None:
         """Return what is wrong with signature or tests, with its line: no answer can mend it, or

@@ -97,10 +97,13 @@ class Runner:
         tests = TestCount(passed=passed, total=len(task.cases))
         return RunResult(HarnessReport(True, tests, tuple(reasons)), limit, cpu_s, doubt)
 
-    def read_output(self, program: bytes, task: RustTask) -> str:
-        """Return what the program writes when it reads nothing; empty if it fails."""
+    def read_output(self, program: bytes, task: RustTask, *, is_partial: bool = False) -> str:
+        """Return what the program writes when it reads nothing; empty if it fails, unless
+        `is_partial`."""
         outcome, _ = self._run(program, task, stdin="")
-        return outcome.stdout.decode(errors="replace") if outcome.exit_code == 0 else ""
+        if outcome.exit_code != 0 and not is_partial:
+            return ""
+        return outcome.stdout.decode(errors="replace")
 
     def _run(
         self,
