@@ -124,7 +124,9 @@ def test_a_part_of_the_reward_has_the_colour_of_its_stage(
         """  # noqa: E501
     )
     outcomes = list_outcome_colours(browser)
-    colours = {name: {colour for key, colour in keys if key == name} for name, _ in keys}
+    colours: dict[str, set[str]] = {}
+    for name, colour in keys:
+        colours.setdefault(name, set()).add(colour)
     assert colours == {
         "types": {outcomes["stopped at the type check"]},
         "tests": {outcomes["stopped at the tests"]},
