@@ -243,7 +243,7 @@ def _diagnose_failing(
     if isinstance(grader, RustGrader):
         listed = grader.crates.externs
         makes.append(partial(add_dependencies, problem=problem, listed=listed))
-        advice = advise_on_crates(problem, listed)
+        advice = advise_on_crates(problem, listed, str(row.values.get("cargo_toml") or ""))
     last, last_repairs = _apply(makes, changed)
     if last_repairs:
         [finding] = check_leniently([last], name, grader, slots)

@@ -294,6 +294,9 @@ def test_a_crate_is_named_if_the_grader_has_it_and_else_its_author_is_told_how()
     assert repair.values["dependencies"] == ["serde", "rand"]
     assert advise_on_crates(problem, {"rand"}) == ""
     assert add_dependencies({}, problem, set()) is None
+    hyphen = "unresolved import: use of unresolved module or unlinked crate `enum_iterator`"
+    manifest = '[dependencies]\nenum-iterator = "2.0"\n'
+    assert "list enum-iterator 2.0 in a copy" in advise_on_crates(hyphen, set(), manifest)
     assert "list rand in a copy of configs/graders/rust_crates.yaml" in advise_on_crates(
         problem, set()
     )
