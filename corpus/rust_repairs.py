@@ -119,14 +119,22 @@ def add_dependencies(values: Values, problem: str, listed: Collection[str]) -> R
     return Repair({**values, "dependencies": [*present, *addable]}, message)
 
 
-def advise_on_crates(problem: str, listed: Collection[str]) -> str:
-    """Return what to do about crates that the grader does not have; empty where it has all."""
+def advise_on_crates(problem: str, listed: Collection[str], manifest: str = "") -> str:
+    """Return what to do about crates that the grader does not have; empty where it has all.
+
+    `manifest`: the row's Cargo.toml, which has names as registries do, and versions.
+    """
     lacking = [
         name for name in dict.fromkeys(_MISSING_CRATE.findall(problem)) if name not in listed
     ]
     if not lacking:
         return ""
+    named = []
+    for name in lacking:
+        pattern = rf'^({name.replace("_", "[-_]")})\s*=\s*"([^"]+)"'
+        entry = re.search(pattern, manifest, re.MULTILINE)
+        named.append(f"{entry[1]} {entry[2]}" if entry else name)
     return (
-        f"list {', '.join(lacking)} in a copy of configs/graders/rust_crates.yaml, then run this"
+        f"list {', '.join(named)} in a copy of configs/graders/rust_crates.yaml, then run this"
         " command again with `--config COPY`"
     )

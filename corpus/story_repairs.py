@@ -1,8 +1,9 @@
-"""Repairs of rows of user stories: a prompt where there is none, and one task for rows that ask the
-same."""
+"""Repairs of rows of user stories: a prompt or references where there are none, and one task for
+rows that ask the same."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import ValidationError
 from corpus.story_task_checks import find_copied_references
 from corpus.task_repairs import Repair, Values
 from corpus.task_rows import extract_task
-from gradus.tasks.story import StoryTask, split_references
+from gradus.tasks.story import SEPARATOR, StoryTask, split_references
 
 STORIES_WANTED = (
     "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that"
@@ -20,6 +21,59 @@ STORIES_WANTED = (
 """What a prompt without one asks for."""
 VALUE_COLUMNS = ("value_propositions", "impact")
 """Columns that tell what a sprint is to bring, as one text or a list."""
+FEWEST_AIMS = 2
+"""From this number on, a goal is a small backlog."""
+FEWEST_WORDS = 3
+"""Shortest aim, and shortest impact that says what to ask for, in words."""
+_CONTINUED = re.compile(r"(?:and|or|including|such as)\b", re.IGNORECASE)
+"""How a part of a goal begins that belongs to the part before it."""
+_LIST_MARK = re.compile(r"^\s*(?:[-*\u2022]|\d+[.)])\s+")
+
+
+def split_story_lines(values: Values) -> Repair | None:
+    """Take references that stand in one text, a line each, apart."""
+    text = values.get("references")
+    if not isinstance(text, str) or SEPARATOR in text:
+        return None
+    lines = [_LIST_MARK.sub("", line).strip() for line in text.splitlines()]
+    references = [line for line in lines if line]
+    if len(references) < 2:
+        return None
+    return Repair({**values, "references": references}, "take the lines of the references apart")
+
+
+def take_aims_as_references(values: Values) -> Repair | None:
+    """Make a goal that lists several aims the references, where there are none, and ask for them
+    by what the sprint is to bring.
+
+    A goal of one aim, or one without an impact, needs its author: nothing else says what to ask.
+    """
+    impact = str(values.get("impact") or "").strip()
+    goal = str(values.get("sprint_goal") or "").strip()
+    if values.get("references") or values.get("prompt") or len(impact.split()) < FEWEST_WORDS:
+        return None
+    aims = list_aims(goal)
+    if len(aims) < FEWEST_AIMS:
+        return None
+    changed = {**values, "references": aims, "sprint_goal": impact, "stated_goal": goal}
+    del changed["impact"]
+    return Repair(changed, f"ask by the impact: the goal's {len(aims)} aims become the references")
+
+
+def list_aims(goal: str) -> list[str]:
+    """Return the aims of a goal: its parts between semicolons, else between commas. What only
+    continues a part stays with it."""
+    if ";" in goal:
+        return [aim.strip() for aim in goal.split(";") if aim.strip()]
+    aims: list[str] = []
+    for part in re.split(r",\s+", goal):
+        text = part.strip()
+        is_continued = _CONTINUED.match(text) or len(text.split()) < FEWEST_WORDS
+        if aims and is_continued:
+            aims[-1] += f", {text}"
+        elif text:
+            aims.append(text)
+    return aims
 
 
 def write_sprint_prompt(values: Values) -> Repair | None:
@@ -29,8 +83,12 @@ def write_sprint_prompt(values: Values) -> Repair | None:
     project = str(values.get("project") or "").strip()
     if values.get("prompt") or not (goal or project):
         return None
+    team = str(values.get("team") or "").strip()
     parts = [f"Sprint goal: {goal}" if goal else f"Project: {project}"]
     sources = ["sprint goal" if goal else "project"]
+    if team:
+        parts.insert(0, f"Team: {team}")
+        sources.append("team")
     for column in VALUE_COLUMNS:
         texts = _list_texts(values.get(column))
         if texts:

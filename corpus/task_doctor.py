@@ -25,7 +25,13 @@ from corpus.rust_repairs import (
     show_broken_code,
     split_tests,
 )
-from corpus.story_repairs import join_references, leave_out_copies, write_sprint_prompt
+from corpus.story_repairs import (
+    join_references,
+    leave_out_copies,
+    split_story_lines,
+    take_aims_as_references,
+    write_sprint_prompt,
+)
 from corpus.task_repairs import (
     OCAML_REPAIRS,
     Repair,
@@ -52,7 +58,7 @@ Show = Callable[[Iterable[Finding], int, str], Iterable[Finding]]
 REPAIRS: Mapping[str, tuple[Callable[[Values], Repair | None], ...]] = {
     "ocaml": OCAML_REPAIRS,
     "rust": (flatten_files, read_edition, split_tests, show_broken_code),
-    "story": (write_sprint_prompt,),
+    "story": (split_story_lines, take_aims_as_references, write_sprint_prompt),
 }
 """By grader, in this order: later ones read what earlier ones wrote."""
 LAST_REPAIRS: Mapping[str, tuple[Callable[[Values], Repair | None], ...]] = {
@@ -238,7 +244,7 @@ def _diagnose_failing(
     if isinstance(grader, RustGrader):
         listed = grader.crates.externs
         makes.append(partial(add_dependencies, problem=problem, listed=listed))
-        advice = advise_on_crates(problem, listed)
+        advice = advise_on_crates(problem, listed, str(row.values.get("cargo_toml") or ""))
     last, last_repairs = _apply(makes, changed)
     if last_repairs:
         [finding] = check_leniently([last], name, grader, slots)

@@ -34,7 +34,8 @@ ALIASES = {
     "tests": ("test", "test_code", "test_list", "unit_tests", "assertions"),
     "solution": ("canonical_solution", "answer", "reference", "reference_solution", "code"),
     "signature": ("interface",),
-    "references": ("formatted_issues", "stories"),
+    "references": ("formatted_issues", "stories", "user_stories", "user_story", "story"),
+    "sprint_goal": ("goal", "epic"),
     "id": ("task_id", "name"),
 }
 """Columns that other data sets use, by ours."""

@@ -215,7 +215,8 @@ def _check_texts(
             finding.problems.append(f"{column}: is missing or empty")
     if is_code and not (needs_solution or values.get("stub") or values.get("solution")):
         finding.problems.append(
-            "has neither a reference answer nor a stub: nothing shows that its tests compile"
+            "has neither a reference answer nor a stub: nothing shows that its tests compile;"
+            " add a `solution`, or a `stub` that fails them"
         )
     elif is_code and not values.get("stub"):
         finding.warnings.append(NO_STUB)

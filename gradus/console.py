@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -61,6 +62,24 @@ def show_progress(items: Iterable[T], total: int, label: str, quiet: bool) -> It
         for item in items:
             yield item
             progress.advance(task)
+
+
+@contextmanager
+def show_status(label: str) -> Iterator[None]:
+    """Show a label on standard error while the block runs, if that is a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(label):
+        yield
+
+
+def show_start(grader: str) -> AbstractContextManager[None]:
+    """Show that a grader starts, which can take half a minute, and minutes when it builds."""
+    return show_status(f"starting the grader {grader}, which builds what it needs once")
 
 
 def escape_hidden(text: str) -> str:

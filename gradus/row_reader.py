@@ -101,7 +101,7 @@ def _read_jsonl(name: str, text: str) -> Iterator[Row]:
             try:
                 row = _build_row(place, parse_strict_json(line))
             except (ValueError, RecursionError) as error:
-                row = Row(place, {}, f"is not JSON: {error}")
+                row = Row(place, {}, f"is not JSON: {error}; each line of JSONL is one object")
             yield row
 
 

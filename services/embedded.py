@@ -24,9 +24,12 @@ async def serve_embedded(
     broker_settings: BrokerSettings,
     *,
     slots: int | None,
+    on_test: Callable[[str], None],
     on_ready: Callable[[str], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT, with `slots` for each grader, by default its usual ones.
+
+    `on_test` gets the name of each grader before it proves itself, which can take seconds.
 
     Raises the Fault of a grader that cannot prove itself, before listening; an ExceptionGroup when
     a worker fails unexpectedly.
@@ -35,6 +38,7 @@ async def serve_embedded(
     for grader in graders:
         number = slots or get_default_slots(grader)
         set_memory_aside(grader, number)
+        on_test(grader.description().name)
         await asyncio.to_thread(grader.self_test)
         numbers.append(number)
     with stop_on_signals() as stop:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradus.console import Config, Quiet, Slots, escape_hidden, log_line, show_progress
+from gradus.console import (
+    Config,
+    Quiet,
+    Slots,
+    escape_hidden,
+    log_line,
+    show_progress,
+    show_start,
+)
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
@@ -428,8 +436,9 @@ def start_grader(
     grader_named(name)
     if allowed and name not in allowed:
         raise Misuse(f"--grader {name}: this is for tasks of {' and '.join(allowed)}")
-    grader = load(name, config=config)
-    grader.self_test()
+    with show_start(name):
+        grader = load(name, config=config)
+        grader.self_test()
     return name, grader
 
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradus.console import EXIT_FAULT, Config, Grader, Quiet, Slots, Url, log_line, show_progress
+from gradus.console import (
+    EXIT_FAULT,
+    Config,
+    Grader,
+    Quiet,
+    Slots,
+    Url,
+    log_line,
+    show_progress,
+    show_start,
+)
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
@@ -106,7 +116,10 @@ def grade_submissions(
     if url is None:
         from services.local_grading import open_local
 
-        return open_local(name, config, slots).grade(submissions, rubric) if submissions else ()
+        if not submissions:
+            return ()
+        with show_start(name):
+            return open_local(name, config, slots).grade(submissions, rubric)
     import asyncio
 
     from gradus.client import RewardClient

@@ -148,7 +148,21 @@ def serve(
         loaded = _load_available_graders(slots)
     else:
         loaded = [load(name) for name in graders.replace(",", " ").split()]
-    run(serve_embedded(loaded, host, port, settings, terms, slots=slots, on_ready=announce_ready))
+
+    def announce_test(name: str) -> None:
+        log_line(f"gradus: testing the grader {name} and its sandbox")
+
+    serving = serve_embedded(
+        loaded,
+        host,
+        port,
+        settings,
+        terms,
+        slots=slots,
+        on_test=announce_test,
+        on_ready=announce_ready,
+    )
+    run(serving)
 
 
 def _load_available_graders(slots: int | None) -> list[LoadedGrader]:
@@ -168,7 +182,9 @@ def _load_available_graders(slots: int | None) -> list[LoadedGrader]:
 
     graders = []
     lacking: list[Fault] = []
-    for name in find_installed_graders():
+    installed = find_installed_graders()
+    log_line(f"gradus: loading the graders {', '.join(installed)}")
+    for name in installed:
         try:
             grader = load(name)
             set_memory_aside(grader, slots or get_default_slots(grader))

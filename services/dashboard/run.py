@@ -211,9 +211,10 @@ class FollowedRun:
         for line in self.log_lines[-1:]:
             if " stopped " in line or "Start again with the same config" in line:
                 return State.STOPPED, line[:300]
-        if not self.changed_at:
+        changed_at = self.changed_at or self._get_last_write_time(CONFIG)
+        if not changed_at:
             return State.FINISHED, "it holds evaluations only"
-        silent_s = now - self.changed_at
+        silent_s = now - changed_at
         if silent_s > ENDED_AFTER_S and self._is_abandoned():
             if self.is_evaluation:
                 return State.STOPPED, "its process ended; the same command resumes from here"

@@ -268,6 +268,7 @@ async def test_a_service_in_one_process_ends_when_its_worker_fails(
         ApiSettings(),
         BrokerSettings(),
         slots=1,
+        on_test=lambda name: None,
         on_ready=lambda url: None,
     )
     with pytest.raises(ExceptionGroup) as failed:

@@ -27,10 +27,14 @@ from corpus.task_rows import list_columns
 from corpus.task_validation import validate
 from gradus.row_reader import Row
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.story.grader import StoryGrader
 from tests.conftest import ROOT, Cli
 
 CASES: list[dict[str, Any]] = yaml.safe_load(
     (ROOT / "tests/cases/corpus/doctor_ocaml.yaml").read_text(encoding="utf-8")
+)
+STORY_CASES: list[dict[str, Any]] = yaml.safe_load(
+    (ROOT / "tests/cases/corpus/doctor_stories.yaml").read_text(encoding="utf-8")
 )
 
 
@@ -186,6 +190,30 @@ def test_rows_that_ask_the_same_become_one_task_with_all_references() -> None:
     assert joined.repairs == ("join with a:1: one task has the references of both",)
 
 
+def test_rows_of_stories_have_a_state_and_a_repair_that_works(story_grader: StoryGrader) -> None:
+    rows = [Row(f"mine:{n}", case["row"]) for n, case in enumerate(STORY_CASES, 1)]
+    diagnoses = list(diagnose(rows, "story", story_grader))
+    assert [each.state for each in diagnoses] == [case["state"] for case in STORY_CASES], [
+        (each.row.values["id"], each.cause, each.repairs) for each in diagnoses
+    ]
+    for case, diagnosis in zip(STORY_CASES, diagnoses, strict=True):
+        assert case.get("cause", "") in diagnosis.cause
+        assert case.get("repair", "") in "\n".join(diagnosis.repairs)
+        if diagnosis.repaired is not None:
+            values = diagnosis.repaired.values
+            assert values["references"] == case["references"]
+            assert values["prompt"].startswith(case.get("prompt", ""))
+
+
+def test_a_goal_that_became_references_is_kept_in_the_notes() -> None:
+    goal = "reorder the stations, print orders by table"
+    values = {"id": "a", "sprint_goal": goal, "impact": "Dishes leave sooner"}
+    [diagnosis] = diagnose([Row("a:1", values)], "story", None)
+    assert diagnosis.task is not None
+    assert diagnosis.task.values["notes"] == {"stated_goal": goal}
+    assert goal not in diagnosis.task.values["prompt"], "answers must not copy the references"
+
+
 def test_a_row_without_references_says_what_it_lacks() -> None:
     [diagnosis] = diagnose([sprint("a:1", "Guests choose")], "story", None)
     assert diagnosis.state is RowState.NEEDS_YOU
@@ -266,6 +294,9 @@ def test_a_crate_is_named_if_the_grader_has_it_and_else_its_author_is_told_how()
     assert repair.values["dependencies"] == ["serde", "rand"]
     assert advise_on_crates(problem, {"rand"}) == ""
     assert add_dependencies({}, problem, set()) is None
+    hyphen = "unresolved import: use of unresolved module or unlinked crate `enum_iterator`"
+    manifest = '[dependencies]\nenum-iterator = "2.0"\n'
+    assert "list enum-iterator 2.0 in a copy" in advise_on_crates(hyphen, set(), manifest)
     assert "list rand in a copy of configs/graders/rust_crates.yaml" in advise_on_crates(
         problem, set()
     )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from browser import CONTRAST, NEEDS_BROWSER, drawn, flaws, opened
 from dashboard_server import LivePage, append, metric, quick_looks, sample
-from report_runs import hostile_run, rich_run
+from report_runs import failing_run, hostile_run, rich_run
 from sample_evaluations import rich_evaluation, stored
 
 from trainer.evaluate.report import comparisons
@@ -532,3 +532,16 @@ def test_a_run_without_rewards_shows_its_losses(browser: Any, tmp_path: Path) ->
         # Two measurements, ten steps apart from each other, are one line with dots.
         measured = "return document.querySelector('.canvas').chart.plot.data[2]"
         assert browser.execute_script(measured) == [0.5, None, 0.25]
+
+
+def test_a_run_that_earned_nothing_is_drawn_in_a_comparison(browser: Any, tmp_path: Path) -> None:
+    rich_run(tmp_path / "rich")
+    failing_run(tmp_path / "failing")
+    with LivePage(tmp_path).running() as live:
+        at(browser, live.url, "#/compare?id=rich&id=failing")
+        wait(browser, "return document.querySelectorAll('figure').length > 3")
+        legend = browser.execute_script(
+            "return [...document.querySelector('figure').querySelectorAll('.legend li')]"
+            ".map((one) => one.textContent)"
+        )
+    assert legend == ["rich", "failing"]

@@ -99,6 +99,40 @@ def test_an_outcome_has_one_colour_on_all_pages(browser: Any, pages: dict[str, P
     assert len(seen) > 4
 
 
+def test_a_chart_of_one_outcome_names_it(browser: Any, pages: dict[str, Path]) -> None:
+    opened(browser, pages["failing"])
+    drawn(browser)
+    legends = browser.execute_script(
+        """
+        const figures = [...document.querySelectorAll("figure")];
+        const chart = figures.find((one) => one.textContent.includes("Where answers stop"));
+        return [...chart.querySelectorAll(".legend li")].map((one) => one.textContent);
+        """
+    )
+    assert legends == ["stopped at the type check"]
+
+
+def test_a_part_of_the_reward_has_the_colour_of_its_stage(
+    browser: Any, pages: dict[str, Path]
+) -> None:
+    opened(browser, pages["rich"])
+    drawn(browser)
+    keys = browser.execute_script(
+        """
+        const keys = [...document.querySelectorAll("[aria-label='Parts of the reward'] li")];
+        return keys.map((one) => [one.textContent.split(" ")[0], one.querySelector(".key").classList[1]]);
+        """  # noqa: E501
+    )
+    outcomes = list_outcome_colours(browser)
+    colours: dict[str, set[str]] = {}
+    for name, colour in keys:
+        colours.setdefault(name, set()).add(colour)
+    assert colours == {
+        "types": {outcomes["stopped at the type check"]},
+        "tests": {outcomes["stopped at the tests"]},
+    }
+
+
 def test_the_headline_of_stories_is_their_mean_reward(browser: Any, pages: dict[str, Path]) -> None:
     text = read_text(browser, pages["stories"])
     headline = browser.find_element("css selector", ".headline").text

@@ -193,6 +193,14 @@ def test_a_run_that_is_silent_for_long_is_stalled(run_folder: Path) -> None:
     assert run.get_state(time.time() + 310)[0] is State.STALLED
 
 
+def test_a_run_that_wrote_its_settings_alone_is_not_finished(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.resolved.json").write_text('{"seed": 7}')
+    run = only(tmp_path)
+    assert run.get_state(time.time()) == (State.RUNNING, "")
+    assert run.get_state(time.time() + 310)[0] is State.STALLED
+
+
 @pytest.fixture
 def writer() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
     """Starts processes that hold a lock as `gradus train` and `gradus eval` do, and are killed by

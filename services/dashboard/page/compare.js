@@ -58,7 +58,7 @@ class CompareView extends View {
     const cards = (run) => evaluationCard(run.measured[0]).map(([name, value]) => [name, String(value || NOTHING)]);
     this.settings.show(runs.map((run) => [run.id, evaluated.includes(run) ? cards(run) : run.settings]));
     for (const [title, [[key]], how] of [REWARD, ...CHARTS, HELD_OUT]) {
-      const drawn = runs.filter((run) => anything(run.metrics.values[key]));
+      const drawn = runs.filter((run) => isDrawn(key, run.metrics.values));
       const x = [...new Set(drawn.flatMap((run) => run.metrics.steps))].sort((a, b) => a - b);
       const lines = drawn.map((run) => {
         const n = this.ids.indexOf(run.id);
@@ -83,7 +83,8 @@ const changes = (found) =>
 function differences(runs) {
   const tables = runs.map(([, settings]) => new Map(settings));
   const names = [...new Set(tables.flatMap((one) => [...one.keys()]))];
-  const all = names.map((name) => [name, ...tables.map((one) => one.get(name) ?? NOTHING)]);
+  const valueIn = (settings, name) => (settings.get(name) === "null" ? NOTHING : (settings.get(name) ?? NOTHING));
+  const all = names.map((name) => [name, ...tables.map((one) => valueIn(one, name))]);
   const rows = all.filter(([, ...values]) => new Set(values).size > 1);
   if (rows.length === 0) return el("p.empty", "None.");
   return table("Settings that are not the same in all of them", ["setting", ...runs.map(([id]) => id)], rows);

@@ -29,6 +29,9 @@ function outcomeColour(outcome, stages) {
   const place = Math.max(0, stages.indexOf(stage));
   return OUTCOME_COLOURS[stage] ?? OTHER_COLOURS[place % OTHER_COLOURS.length];
 }
+// Parts of a reward have the colours of the stages that they pay for; none is green.
+const PART_COLOURS = { ...OUTCOME_COLOURS, passed: "part-6", coverage: "part-0", roles: "part-4", clauses: "part-1", format: "part-6" };
+const partColour = (name, place) => PART_COLOURS[name] ?? OTHER_COLOURS[place % OTHER_COLOURS.length];
 const outcomeWords = (outcome) => (outcome.startsWith(STOPPED) ? stoppedAt(stageOf(outcome)) : outcome);
 
 function heading(run, page) {
@@ -220,7 +223,7 @@ class RunView extends View {
       colour: outcomeColour(name, stages),
       y: counts[name].map((one, n) => one / totals[n]),
     }));
-    draw("Where answers stop", "small", { x, ...share, isStacked: true, lines });
+    draw("Where answers stop", "small", { x, ...share, isStacked: true, isNamed: true, lines });
   }
 
   drawHeldOut(run, draw) {

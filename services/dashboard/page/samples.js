@@ -43,10 +43,10 @@ function reason(sample) {
 
 function rewardParts(parts) {
   const width = (value) => Math.min(100, Math.max(0, 100 * value)) + "%";
-  const style = (n) => PARTS[n % PARTS.length];
-  const bar = ([, value], n) => value > 0 && el("span", { class: "fill " + style(n), style: { width: width(value) } });
-  const key = (n) => el("span", { class: "key " + style(n), "aria-hidden": "true" });
-  const items = parts.map(([name, value], n) => [key(n), `${name} ${number(value)}`]);
+  const bar = ([name, value], n) =>
+    value > 0 && el("span", { class: "fill " + partColour(name, n), style: { width: width(value) } });
+  const key = (name, n) => el("span", { class: "key " + partColour(name, n), "aria-hidden": "true" });
+  const items = parts.map(([name, value], n) => [key(name, n), `${name} ${number(value)}`]);
   const legend = list("ul.legend", items, { "aria-label": "Parts of the reward" });
   return parts.length > 0 && [el("div.parts-rail", { "aria-hidden": "true" }, parts.map(bar)), legend];
 }

@@ -71,24 +71,28 @@ const REWARD = ["Reward", [["reward"]], { range: FULL }];
 const HELD_OUT = ["Loss on what was held out", [["eval_loss"]], {}];
 const DASHES = [undefined, [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [1, 4]];
 
-const anything = (column) => (column ?? []).some((value) => value !== null && value !== 0);
+// Zeros of these are figures: of a run in which all fails there is nothing else.
+const ZERO_COUNTS = new Set(["reward", "gradus/passed"]);
+const isDrawn = (key, values) =>
+  (values[key] ?? []).some((value) => value !== null && (value !== 0 || ZERO_COUNTS.has(key)));
 const last = (column) => [...(column ?? [])].reverse().find((value) => value !== null) ?? null;
 
 // The lines of a chart, of those series that hold anything; held-out values are measured now and then.
 function linesOf(keys, values) {
-  const known = keys.filter(([key]) => anything(values[key]));
+  const known = keys.filter(([key]) => isDrawn(key, values));
   const measured = ([key]) => key.startsWith("eval_");
   const line = (one, n) => ({ name: one[1], colour: one[1] ? PARTS[n % 6] : "after", y: values[one[0]], measured: measured(one) });
   return known.map(line);
 }
 
 function familyLines(prefix, word, values) {
-  const keys = Object.keys(values).filter((key) => key.startsWith(prefix) && anything(values[key]));
+  const keys = Object.keys(values).filter((key) => key.startsWith(prefix) && isDrawn(key, values));
   // What does not occur in a step is not logged.
   const filled = (value, n) => value ?? (finite(values.reward?.[n]) ? 0 : null);
+  const isPart = prefix === "gradus/component/";
   return keys.sort().map((key, n) => ({
     name: word + key.slice(prefix.length).replace(/_s$/, ""),
-    colour: PARTS[n % 6],
+    colour: isPart ? partColour(key.slice(prefix.length), n) : PARTS[n % 6],
     dash: n < 6 ? undefined : [5, 3],
     y: values[key].map(filled),
   }));

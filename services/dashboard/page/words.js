@@ -32,7 +32,7 @@ function duration(seconds) {
   const [minutes, rest] = [Math.floor(whole / 60), whole % 60];
   if (minutes < 60) return minutes ? `${minutes} min ${String(rest).padStart(2, "0")} s` : `${rest} s`;
   const hours = Math.floor(minutes / 60);
-  return hours < 48 ? `${hours} h ${String(minutes % 60).padStart(2, "0")} min` : `${Math.floor(hours / 24)} days`;
+  return hours < 48 ? `${hours} h ${String(minutes % 60).padStart(2, "0")} min` : count(Math.floor(hours / 24)) + " days";
 }
 
 // With its sign, to so many digits after the point, or to three significant ones.
