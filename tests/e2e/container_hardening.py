@@ -2,10 +2,10 @@
 and must name it.
 
 Usage: container_hardening.py NETWORK GRADER..., NETWORK being an internal one with a Redis that is
-called walled-redis; GRADUS_TAG names the images. Exit status 1 with the first worker that serves, or names another setting, or more than the
-one. Reads docker-compose.yml, so that what is taken away is what is there; a setting that it does
-not know ends it. Needs podman and PyYAML, nothing of the project. Does not look at boxes: that they
-hold is the probe's.
+called walled-redis; GRADUS_TAG names the images. Exit status 1 with the first worker that serves,
+or names another setting, or more than the one. Reads docker-compose.yml, so that what is taken away
+is what is there; a setting that it does not know ends it. Needs podman and PyYAML, nothing of the
+project. Does not look at boxes: that they hold is the probe's.
 """
 
 import os
