@@ -43,6 +43,7 @@ _DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
 
 CONTROL = b"control"
 """In place of an answer: the front makes a control, which ends its process when it is called."""
+_EXHAUSTED = "exhausted"  # code of a diagnostic of the front
 _CALLED = "exit 113"
 """How a process ends in which a control was called (front/control.ml)."""
 
@@ -153,6 +154,9 @@ def refuse_task(problem: str) -> NoReturn:
 
 def parse_facts(report: Mapping[str, Any]) -> CodeFacts:
     """Return what the front saw of the answer."""
+    # The end of stack or memory is an exception or a signal, by where the compiler meets it.
+    if any(diagnostic["code"] == _EXHAUSTED for diagnostic in report["diagnostics"]):
+        return build_failure_facts(limit=False)
     return CodeFacts(
         stage=Stage.COMPILE if report["typed"] == report["total"] > 0 else Stage.TYPES,
         typed_share=report["typed"] / report["total"] if report["total"] else 0.0,

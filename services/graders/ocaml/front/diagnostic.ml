@@ -20,13 +20,13 @@ let of_exn ~stage exn =
     let line, column = place report.main.loc in
     { stage; code = None; line; column; message = message_of report }
   | Some `Already_displayed | None ->
-    let message =
+    let code, message =
       match exn with
-      | Stack_overflow -> "the compiler ran out of stack on this answer"
-      | Out_of_memory -> "the compiler ran out of memory on this answer"
-      | exn -> "the compiler failed: " ^ Printexc.to_string exn
+      | Stack_overflow -> Some "exhausted", "the compiler ran out of stack on this answer"
+      | Out_of_memory -> Some "exhausted", "the compiler ran out of memory on this answer"
+      | exn -> None, "the compiler failed: " ^ Printexc.to_string exn
     in
-    { stage; code = None; line = None; column = None; message }
+    { stage; code; line = None; column = None; message }
 
 let max_number = 50
 
