@@ -40,7 +40,7 @@ export CONTAINERS_CONF=$settings/containers.conf
 export BUILDAH_FORMAT=docker # OCI's own format has no HEALTHCHECK
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
-compose() { "$state/venv/bin/podman-compose" --project-name "$project" --profile demo --profile observability --profile cpu-vllm --profile preference "$@"; }
+compose() { "$state/venv/bin/podman-compose" --file docker-compose.yml --file tests/e2e/podman.yml --project-name "$project" --profile demo --profile observability --profile cpu-vllm --profile preference "$@"; }
 containers() { # of the project, or of one of its services
   podman ps --all --quiet --filter "label=io.podman.compose.project=$project" \
     ${1:+--filter "label=io.podman.compose.service=$1"}
