@@ -19,10 +19,6 @@ from tests.verdict_cases import OnlyCold, WrittenCase, written_cases
 
 PREFIX = Path(os.environ.get("GRADUS_OCAML_5", "/opt/ocaml-5.3.0"))
 RUBRIC = "ocaml/graduated@1"
-UNTYPED = {"marshal_behind_a_decoy_with_packages", "obj_behind_a_decoy_with_packages"}
-"""Attacks that OCaml 5.3 does not type, as it finds no interface of the hidden module: they are
-refused without a flag."""
-
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not (PREFIX / "bin/ocamlfind").exists(), reason="OCaml 5.3 is not built"),
@@ -70,9 +66,7 @@ def test_attacks_earn_nothing(graders: dict[str, OcamlGrader]) -> None:
     through = []
     for name, attack in corpus.attacks.items():
         result = graders["warm"].grade(attack.build_submission(), RUBRIC, 0)
-        if name in UNTYPED:
-            assert result.reward == 0.0
-        elif breach := attack.find_breach(result):
+        if breach := attack.find_breach(result):
             through.append(f"{name}: {breach}")
     assert through == []
     honest = corpus.honest
