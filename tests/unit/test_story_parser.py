@@ -3,7 +3,7 @@ for one."""
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from services.graders.story.parser import (
     read,
     read_story,
 )
+from tests.growth import check_growth
 
 CASES = Path(__file__).parents[1] / "cases" / "story"
 LAYOUTS: dict[str, Any] = yaml.safe_load((CASES / "layouts.yaml").read_text())
@@ -229,15 +230,8 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_text_takes_much_longer_to_read_than_others_of_its_length(text: str) -> None:
-    usual = min(_cpu_s(f"{GOOD}\n" * 500) for _ in range(3))
-    assert _cpu_s(text) < 20 * usual + 0.05
-
-
-def _cpu_s(text: str) -> float:
-    started = time.thread_time()
-    answer(text)
-    return time.thread_time() - started
+def test_the_time_to_read_a_text_grows_as_its_length(text: str) -> None:
+    check_growth(lambda size: partial(answer, text[:size]), len(text))
 
 
 PIECES = st.sampled_from(
