@@ -36,6 +36,17 @@ class ProposedTest:
     expected: Any = field(compare=False, default=None)
 
 
+def iter_failed(
+    tests: Sequence[ProposedTest], returned: Sequence[str | None]
+) -> Iterator[ProposedTest]:
+    """Yield tests whose calls returned something else, up to the one that did not end (None)."""
+    for test, text in zip(tests, returned, strict=True):
+        if text != test.expected:
+            yield test
+        if text is None:
+            return
+
+
 class Hook(Protocol):
     """What hardening needs to know of one kind of task."""
 

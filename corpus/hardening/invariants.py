@@ -14,8 +14,6 @@ from itertools import combinations, islice, pairwise
 from typing import Any
 
 _BRACKETS = {")": "(", "]": "[", "}": "{", ">": "<"}
-
-
 _MAX_HEADS = 20
 """Numbers of an input that are compared with each other."""
 

@@ -21,7 +21,7 @@ MIN_CALLS = 3
 
 
 class _NoLiteral(Exception):
-    """The text goes on with something else."""
+    """A text that is no literal at this place."""
 
 
 class _Reader:
@@ -82,17 +82,15 @@ def _require_number(value: Any) -> int | float:
 
 def read_curried(text: str, name: str, number: int) -> list[list[Any]]:
     """Return the arguments of the calls `name a b` of so many arguments, in OCaml."""
-    return _read_calls(text, rf"\b{name}(?![\w'])", lambda reader: _read_number(reader, number))
+    return _read_calls(
+        text, rf"\b{name}(?![\w'])", lambda reader: [reader.read() for _ in range(number)]
+    )
 
 
 def read_parenthesised(text: str, name: str, number: int) -> list[list[Any]]:
     """Return the arguments of the calls `name(a, b)` of so many arguments, in Rust."""
     calls = _read_calls(text, rf"\b{name}(?=\()", _read_parenthesis)
     return [arguments for arguments in calls if len(arguments) == number]
-
-
-def _read_number(reader: _Reader, number: int) -> list[Any]:
-    return [reader.read() for _ in range(number)]
 
 
 def _read_parenthesis(reader: _Reader) -> list[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from corpus.drafts import Unusable
-from corpus.hardening.engine import ProposedTest
+from corpus.hardening.engine import ProposedTest, iter_failed
 from corpus.hardening.known_calls import read_curried
 from corpus.hardening.typed_values import Function, Kind, Type, UnknownType, Values, draw_calls
 from corpus.ocaml_mutations import OcamlMutations
@@ -89,12 +89,7 @@ class OcamlHook:
         self, task: Mapping[str, Any], code: str, tests: Sequence[ProposedTest]
     ) -> Iterator[ProposedTest]:
         """Yield tests up to the one at which the code does not end."""
-        returned = self._runs.run(code, [test.call for test in tests])
-        for test, text in zip(tests, returned, strict=True):
-            if text != test.expected:
-                yield test
-            if text is None:
-                return
+        return iter_failed(tests, self._runs.run(code, [test.call for test in tests]))
 
     def add_tests(self, task: Mapping[str, Any], tests: Sequence[ProposedTest]) -> dict[str, Any]:
         texts = [test.text for test in tests]

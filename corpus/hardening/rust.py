@@ -10,7 +10,7 @@ from typing import Any
 from tree_sitter import Node
 
 from corpus.drafts import Unusable
-from corpus.hardening.engine import ProposedTest
+from corpus.hardening.engine import ProposedTest, iter_failed
 from corpus.hardening.known_calls import read_parenthesised
 from corpus.hardening.typed_values import Function, Kind, Type, UnknownType, Values, draw_calls
 from corpus.rust_mutations import RustMutations
@@ -113,12 +113,7 @@ class RustHook:
         self, task: Mapping[str, Any], code: str, tests: Sequence[ProposedTest]
     ) -> Iterator[ProposedTest]:
         """Yield tests up to the one at which the code does not end."""
-        returned = self._run(task, code, [test.call for test in tests])
-        for test, text in zip(tests, returned, strict=True):
-            if text != test.expected:
-                yield test
-            if text is None:
-                return
+        return iter_failed(tests, self._run(task, code, [test.call for test in tests]))
 
     def add_tests(self, task: Mapping[str, Any], tests: Sequence[ProposedTest]) -> dict[str, Any]:
         text = str(task["tests"]).rstrip()
