@@ -78,6 +78,7 @@ def build_command(options: VllmServerOptions, device: str, cards: int = 0) -> li
     # silent
     command += ["--generation-config", "vllm"]
     command += ["--weight-transfer-config", json.dumps({"backend": options.sync})]
+    command += ["--worker-extension-cls", "services.generation.checksums.ChecksumExtension"]
     if options.lora_rank is not None:
         # the adapter in use, the one before it, and one that is being loaded
         command += ["--enable-lora", "--max-lora-rank", str(options.lora_rank), "--max-loras", "3"]

@@ -54,10 +54,11 @@ class Run:
         self.folder = written
         self.client = Client(self.served, self._write, own)
 
-    def _write(self, name: str) -> Path:
+    def _write(self, name: str) -> tuple[Path, dict[str, list[float]]]:
         import torch
 
-        return self.folder.weights(name, [("w", torch.ones(1))])
+        path = self.folder.weights(name, [("w", torch.ones(1))])
+        return path, {"w": [1.0, 1.0]}
 
     def step(self) -> dict[str, Any]:
         self.client.send_weights()

@@ -172,9 +172,10 @@ class Training:
 
         return main(self._config, overrides, resume=resume)
 
-    def in_processes(self, number: int) -> subprocess.CompletedProcess[str]:
+    def in_processes(self, number: int, *overrides: str) -> subprocess.CompletedProcess[str]:
         launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(number)]
         launch += ["--master_port", str(free_port()), "-m", "gradus", "train", str(self._config)]
+        launch += overrides
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
         return subprocess.run(
             launch, capture_output=True, text=True, check=False, env=env, timeout=600

@@ -323,6 +323,9 @@ class GenerationConfig(Section):
     max_logprob_difference: Annotated[float, Field(gt=0)] | None = None
     """The run stops when they differ by more in the mean. None: by dtype, 1e-3 in float32 and 0.1
     in bfloat16."""
+    ahead: Annotated[int, Field(ge=0, le=1)] = 0
+    """1: while a round is trained on, the server writes the next one, with the weights of before.
+    For `stage: grpo` with sync file or lora; TRL weighs tokens for the difference."""
     sync_deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 300.0
     request_timeout_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 600.0
     """Seconds for all completions of one prompt."""

@@ -12,24 +12,36 @@ import importlib.util
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from accelerate.utils import broadcast_object_list, is_peft_model
+from accelerate.utils import broadcast_object_list, gather_object, is_peft_model
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer import grpo_trainer, rloo_trainer
 
 from gradus.errors import GradusError, Misuse
+from gradus.weight_checksums import (
+    Checksums,
+    collect_checksums,
+    compute_checksum,
+    find_differing,
+)
 from trainer.config.device import Device
 from trainer.config.run import GenerationConfig
 from trainer.generation.client import Client, GenerationState, How, Model
-from trainer.generation.parity import compute_logprobs
-from trainer.generation.weights import WeightsFolder, iter_merged_parameters
-from trainer.runs.distributed import is_leader
+from trainer.generation.parity import compute_logprobs, describe_differing, parse_dtype
+from trainer.generation.responses import GenerationStopped
+from trainer.generation.server import VllmServer
+from trainer.generation.weights import (
+    WeightsFolder,
+    compute_adapter_checksums,
+    iter_merged_parameters,
+)
+from trainer.runs.distributed import is_leader, raise_on_all_ranks
 from trainer.runs.folder import RunFolder
 
 _OURS = {
@@ -163,9 +175,49 @@ Result = TypeVar("Result")
 
 class PreciseVllmGeneration(VLLMGeneration):  # type: ignore[misc]
     """TRL's class, with adapters merged as `iter_merged_parameters` does where every process holds
-    the whole model."""
+    the whole model, and with weights compared by checksums after each transfer."""
+
+    _sent: Checksums
+    """Checksums of the weights of the last walk through them, in the type in which vLLM holds
+    them."""
+
+    def sync_weights(self) -> None:
+        """Give vLLM the weights of this step. Raises GenerationStopped in all processes where vLLM
+        then holds others."""
+        super().sync_weights()
+        raise_on_all_ranks(self._find_transfer_error())
+
+    def _find_transfer_error(self) -> GenerationStopped | None:
+        if self.mode == "colocate":
+            collected = self.llm.apply_model(collect_checksums)
+        elif self.accelerator.is_main_process:
+            server = VllmServer(GenerationConfig(url=self.vllm_client.base_url))
+            collected = server.collect_checksums("nccl") if server.collects_checksums() else []
+        else:
+            collected = []
+        return describe_differing(*find_differing(self._sent, collected)) if collected else None
+
+    def _get_served_dtype(self) -> torch.dtype:
+        if self.mode == "colocate":
+            dtype: torch.dtype = self.llm.llm_engine.model_config.dtype
+            return dtype
+        settings = self.vllm_client.get_server_info().get("model_config") or {}
+        return parse_dtype(settings.get("dtype"))
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
+        self._sent = {}
+        dtype = self._get_served_dtype() if self._is_compared else None
+        for name, tensor in self._iter_whole_params():
+            if dtype is not None and tensor.is_floating_point():
+                self._sent[name] = compute_checksum([tensor.to(dtype)])
+            yield name, tensor
+
+    @property
+    def _is_compared(self) -> bool:
+        """Whether this process compares what it sent with what vLLM holds."""
+        return self.mode == "colocate" or bool(self.accelerator.is_main_process)
+
+    def _iter_whole_params(self) -> Iterator[tuple[str, torch.Tensor]]:
         model = self.accelerator.unwrap_model(self.model)
         if not is_peft_model(model):
             yield from super()._iter_named_params()
@@ -236,6 +288,12 @@ class HttpVllmGeneration(PreciseVllmGeneration):
                 pass
         self._run_on_main(lambda: self.vllm_client.send_weights())
 
+    def start_ahead(self, prompts: Sequence[Sequence[int]], num_generations: int) -> None:
+        """Begin to write the completions of the round that follows. `prompts` are tokens of this
+        process's, each prompt `num_generations` times in a row."""
+        everywhere = gather_object(list(prompts))
+        self._run_on_main(lambda: self.vllm_client.start_ahead(everywhere[::num_generations]))
+
     def generate(self, *arguments: Any, **options: Any) -> Any:
         """As TRL's. What ends it in the main process ends it in all: the others wait there for
         completions."""
@@ -260,10 +318,13 @@ class HttpVllmGeneration(PreciseVllmGeneration):
         result: Result = had
         return result
 
-    def _write(self, name: str) -> Path:
+    def _write(self, name: str) -> tuple[Path, Checksums]:
         if self._how == "lora":
-            return self.served.folder.adapter(name, self.accelerator.unwrap_model(self.model))
-        return self.served.folder.weights(name, self._iter_named_params())
+            model = self.accelerator.unwrap_model(self.model)
+            checksums = compute_adapter_checksums(model, self._get_served_dtype())
+            return self.served.folder.adapter(name, model), checksums
+        path = self.served.folder.weights(name, self._iter_named_params())
+        return path, self._sent
 
 
 class _RemoteError:

@@ -8,16 +8,23 @@ after, and compared once per sync by the probabilities that both sides give the 
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from gradus.weight_checksums import Checksums, find_differing
 from trainer.config.run import GenerationConfig
-from trainer.generation.parity import compare_logprobs, select_mean_bound
+from trainer.generation.parity import (
+    compare_logprobs,
+    describe_differing,
+    select_mean_bound,
+)
 from trainer.generation.responses import (
     GenerationStopped,
     Sampled,
@@ -29,7 +36,8 @@ from trainer.generation.weights import WeightsFolder
 
 How = Literal["lora", "nccl", "file"]
 """How the server gets weights: a value of `generation.sync` but `auto`."""
-Write = Callable[[str], Path]
+Write = Callable[[str], tuple[Path, Checksums]]
+"""Writes the weights of now under a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,21 @@ class GenerationState:
     """Metrics of the last batch."""
     client: Client | None = None
     """In the main process, once there is a trainer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a batch of completions is asked with."""
+
+    prompts: list[list[int]]
+    n: int
+    """Completions for each prompt."""
+    parameters: Mapping[str, Any]
+    """Sampling, by vLLM's names."""
+
+
+Groups = dict[int, list[Sampled]]
+"""Completions by the index of their prompt."""
 
 
 def select_sync(server: VllmServer, config: GenerationConfig, wants_adapter: bool) -> How:
@@ -118,7 +141,12 @@ class Client:
         self._base = ""
         self._number = 0
         self._weights_path: Path | None = None
+        self._checksums: Checksums = {}
+        self._has_checksums = False
         self._unverified = False
+        self._last: Request | None = None
+        self._ahead: tuple[Request, Future[Groups]] | None = None
+        """Completions of the next batch, which are being written."""
 
     # ---------------------------------------------------------------------- beginning and end
 
@@ -129,6 +157,7 @@ class Client:
         try:
             self._base = self._server.model()
             self._how = select_sync(self._server, self._config, wants_adapter)
+            self._has_checksums = self._server.collects_checksums()
         except TransientServerError as trouble:
             raise GenerationStopped(str(trouble)) from None
         description = "LoRA adapters" if self._how == "lora" else "files of all weights"
@@ -142,6 +171,7 @@ class Client:
 
     def close(self) -> None:
         """Leave nothing behind: no adapter in the server, no weights on the disk."""
+        self._served.on_group = lambda index, group: None
         if self._how == "lora":
             with suppress(TransientServerError, GenerationStopped):
                 self._remove_other_adapters(None)
@@ -151,12 +181,14 @@ class Client:
     # ---------------------------------------------------------------------------------------- sync
 
     def send_weights(self) -> None:
-        """Write the weights of now and have the server load them. Raises GenerationStopped after
-        bounded tries."""
+        """Write the weights of now and have the server load them, once the completions that were
+        begun ahead are there. Raises GenerationStopped after bounded tries."""
+        if self._ahead is not None:
+            wait([self._ahead[1]])
         started = time.monotonic()
         self._number += 1
         try:
-            self._weights_path = self._write(self._name)
+            self._weights_path, self._checksums = self._write(self._name)
         except OSError as error:
             raise GenerationStopped(
                 f"the weights could not be written for the vLLM server: {error}"
@@ -167,7 +199,7 @@ class Client:
             "It may be left paused with half of them: start it again.",
         )
         verify = self._config.verify_sync
-        self._unverified = verify == "always" or (verify == "first" and self._number == 1)
+        self._unverified |= verify == "always" or (verify == "first" and self._number == 1)
         self._served.metrics["sync_s"] = time.monotonic() - started
 
     @property
@@ -185,10 +217,18 @@ class Client:
             if not (self._server.get_weight_version() or "").startswith(self._served.run):
                 self._server.start_updates()
             self._server.update(self._weights_path.resolve(), self._name, deadline_s)
-            return
-        if self._name not in self._list_own_adapters():
-            self._server.load_adapter(self._name, str(self._weights_path.resolve()), deadline_s)
-        self._remove_other_adapters(self._name)
+        else:
+            if self._name not in self._list_own_adapters():
+                path = str(self._weights_path.resolve())
+                self._server.load_adapter(self._name, path, deadline_s)
+            self._remove_other_adapters(self._name)
+        if self._has_checksums:
+            collected = self._server.collect_checksums(self._how)
+            compared, differing = find_differing(self._checksums, collected)
+            self._served.metrics["sync_tensors_compared"] = compared
+            error = describe_differing(compared, differing)
+            if error is not None:
+                raise error
 
     def _list_own_adapters(self) -> set[str]:
         return {name for name in self._server.list_models() if name.startswith(self._served.run)}
@@ -248,8 +288,13 @@ class Client:
         if structured_outputs_regex is not None:
             parameters["structured_outputs"] = {"regex": structured_outputs_regex}
         started = time.monotonic()
-        groups: dict[int, list[Sampled]] = {}
-        self._retry(partial(self._complete, prompts, n, parameters, groups), "complete prompts")
+        request = Request(list(map(list, prompts)), n, parameters)
+        self._last = request
+        if self._ahead is not None and self._ahead[0] == request:
+            groups = self._ahead[1].result()
+            self._ahead = None
+        else:
+            groups = self._complete(request, self._served.on_group, is_verifying=True)
         self._served.metrics["generate_s"] = time.monotonic() - started
         completion_ids = []
         logprobs_found = []
@@ -260,18 +305,44 @@ class Client:
                 logprobs_found.append([[logprob] for logprob in completion.logprobs_T])
                 token_ids.append([[token] for token in completion.ids_T])
         return {
-            "prompt_ids": list(map(list, prompts)),
+            "prompt_ids": request.prompts,
             "completion_ids": completion_ids,
             "logprobs": logprobs_found,
             "logprob_token_ids": token_ids,
         }
 
-    def _complete(
-        self,
-        prompts: Sequence[Sequence[int]],
-        n: int,
-        parameters: Mapping[str, Any],
-        groups: dict[int, list[Sampled]],
+    def start_ahead(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Begin to write the completions of the next batch, with the weights and the sampling of
+        this one; `generate` returns them when it is asked for these prompts.
+
+        Raises GenerationStopped when the server does not hold those weights. What goes wrong later
+        is raised by `generate`.
+        """
+        assert self._last is not None
+        request = Request(list(map(list, prompts)), self._last.n, self._last.parameters)
+        if self._unverified:
+            self._verify(prompts)  # now: while the server writes, the trainer's weights change
+        future: Future[Groups] = Future()
+        on_group = self._served.on_group
+
+        def write() -> None:
+            try:
+                future.set_result(self._complete(request, on_group, is_verifying=False))
+            except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+                future.set_exception(error)
+
+        self._ahead = (request, future)
+        threading.Thread(target=write, name="completions ahead", daemon=True).start()
+
+    def _complete(self, request: Request, on_group: OnGroup, *, is_verifying: bool) -> Groups:
+        """Return all groups of a batch. Raises GenerationStopped after bounded tries."""
+        groups: Groups = {}
+        attempt = partial(self._complete_missing, request, groups, on_group, is_verifying)
+        self._retry(attempt, "complete prompts")
+        return groups
+
+    def _complete_missing(
+        self, request: Request, groups: Groups, on_group: OnGroup, is_verifying: bool
     ) -> None:
         """Ask for the groups that are not there yet; keep them if the server held the weights of
         now all along."""
@@ -283,26 +354,27 @@ class Client:
             )
             self._load()
             self._unverified = self._config.verify_sync != "never"
-        if self._unverified:
-            self._verify(prompts)
-        new: dict[int, list[Sampled]] = {}
+        if self._unverified and is_verifying:
+            self._verify(request.prompts)
+        new: Groups = {}
 
         def add_group(index: int, group: list[Sampled]) -> None:
             new[index] = group
-            self._served.on_group(index, group)
+            on_group(index, group)
 
         missing = {}
-        for index, prompt in enumerate(prompts):
+        for index, prompt in enumerate(request.prompts):
             if index not in groups:
                 missing[index] = prompt
+        vocab_size = self._trainer_model.vocab_size
         try:
             self._server.complete(
-                self._model, missing, n, parameters, self._trainer_model.vocab_size, add_group
+                self._model, missing, request.n, request.parameters, vocab_size, add_group
             )
         finally:
             if new and self._is_current():
                 groups |= new
-        if len(groups) < len(prompts):
+        if len(groups) < len(request.prompts):
             raise TransientServerError(
                 f"{self._server.url} was given other weights while it wrote completions"
             )

@@ -1,6 +1,8 @@
-"""Comparison of a trainer's weights with a vLLM server's: log-probabilities of the same tokens.
+"""Comparison of a trainer's weights with a vLLM server's: checksums, and log-probabilities of the
+same tokens.
 
-The mean is what tells: in bfloat16 with equal weights, those of single tokens differ by up to 0.3.
+Of log-probabilities the mean is what tells: in bfloat16 with equal weights, those of single tokens
+differ by up to 0.3.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+
+from trainer.generation.responses import GenerationStopped
 
 MEAN_BOUNDS = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.1}
 """Largest mean difference of log-probabilities with equal weights, by dtype: measured 1e-6, not
@@ -46,4 +50,21 @@ def select_mean_bound(dtypes: Iterable[str]) -> float:
     """Return the bound for the coarsest of these dtypes, such as `torch.bfloat16` and `float32`."""
     return max(
         MEAN_BOUNDS.get(dtype.removeprefix("torch."), MEAN_BOUNDS["bfloat16"]) for dtype in dtypes
+    )
+
+
+def parse_dtype(name: Any) -> torch.dtype:
+    """Return the type that vLLM's settings name, such as `torch.bfloat16` or `float32`."""
+    dtype = getattr(torch, str(name).removeprefix("torch."), None)
+    return dtype if isinstance(dtype, torch.dtype) else torch.bfloat16
+
+
+def describe_differing(compared: int, differing: Sequence[str]) -> GenerationStopped | None:
+    """Return what ends a run whose vLLM holds other weights than were sent; None if it does not."""
+    if not differing:
+        return None
+    examples = ", ".join(differing[:3])
+    return GenerationStopped(
+        f"vLLM holds other weights than it was sent: {len(differing)} of {compared} tensors that"
+        f" can be compared, among them {examples}. Nothing was trained on its completions."
     )

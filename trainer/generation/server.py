@@ -33,6 +33,8 @@ POLL_S = 1.0
 CONNECT_S = 10.0
 CONTROL_S = 60.0
 """Timeout of requests for the server's state, in seconds."""
+CHECKSUM_EXTENSION = "services.generation.checksums.ChecksumExtension"
+"""Class whose methods `gradus vllm` adds to vLLM's workers."""
 BROKEN_OFF = "broken off"
 """Name of weights whose transfer was not finished."""
 MAX_GROUPS_IN_FLIGHT = 256
@@ -107,6 +109,24 @@ class VllmServer:
         answer = self._request("GET", "/weight_info")
         version = answer.get("weight_version") if isinstance(answer, dict) else None
         return str(version) if version not in (None, "", "default") else None
+
+    def collects_checksums(self) -> bool:
+        """Return whether it was started by `gradus vllm`, which adds checksums to its workers."""
+        extension = (self.get_settings().get("parallel_config") or {}).get("worker_extension_cls")
+        return extension == CHECKSUM_EXTENSION
+
+    def collect_checksums(self, sync: str) -> list[Mapping[str, Any]]:
+        """Return checksums of the newest adapter (`sync` is lora) or of all weights, by each of
+        its processes."""
+        method = "collect_weight_checksums"
+        if sync == "lora":
+            method = "collect_newest_adapter_checksums"
+        answer = self._request("POST", "/collective_rpc", {"method": method})
+        results: list[Mapping[str, Any]] = get_field(answer, "results", list)
+        for result in results:
+            get_field(result, "tensors", dict)
+            get_field(result, "joined", dict)
+        return results
 
     # ------------------------------------------------------------------------------------- weights
 

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from gradus.weight_checksums import Checksums, compute_checksum
+
 KEPT = 2
 """Versions that stay: the one in use and the one before."""
 
@@ -101,6 +103,22 @@ def iter_merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
             .replace("modules_to_save.default.", "")
         )
         yield name, parameter.data.clone()
+
+
+def compute_adapter_checksums(model: Any, dtype: torch.dtype) -> Checksums:
+    """Return checksums of the LoRA adapter of a PEFT model, by vLLM's names and in its type."""
+    from peft.tuners.lora import LoraLayer
+
+    checksums = {}
+    for name, layer in model.named_modules():
+        if not isinstance(layer, LoraLayer):
+            continue
+        name = name.removeprefix("base_model.model.")
+        for adapter, half in layer.lora_A.items():
+            checksums[f"{name}.lora_a"] = compute_checksum([half.weight.to(dtype)])
+            scaled = layer.lora_B[adapter].weight.to(dtype) * layer.scaling[adapter]
+            checksums[f"{name}.lora_b"] = compute_checksum([scaled])
+    return checksums
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from trainer.rewards.judge import CompletionsFile, Judge
 from trainer.runs.checkpoints import Resumable
 from trainer.runs.distributed import describe_failure, raise_on_all_ranks, run_on_all_ranks
 from trainer.runs.folder import read_epochs, read_step
+from trainer.stages.ahead import Lookahead, Rows
 
 log = logging.getLogger("gradus.train")
 
@@ -63,6 +64,8 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
     served: GenerationState | None = None
     """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by
     itself."""
+    lookahead: Lookahead | None = None
+    """With `generation.ahead`."""
 
     def count_round_steps(self) -> int:
         """Return how many optimizer steps one batch of completions serves; 1 where each step has a
@@ -81,6 +84,11 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
             for _ in range(self.passes_done):
                 torch.randperm(sampler.num_samples, generator=sampler.generator)
         return sampler
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
+        if self.lookahead is not None:
+            epoch_iterator = iter(self.lookahead.take(epoch_iterator, num_batches))
+        return super().get_batch_samples(epoch_iterator, num_batches, device)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         try:
@@ -108,9 +116,24 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
         """
         sharded = self.is_deepspeed_enabled or self.is_fsdp_enabled
         if self.use_vllm or sharded:
-            return super()._generate_single_turn(*arguments, **options)
+            completions = super()._generate_single_turn(*arguments, **options)
+            if self.lookahead is not None and self.model.training:
+                self._start_next_round(self.lookahead.get_next_round())
+            return completions
         generate = super()._generate_single_turn
         return run_on_all_ranks(lambda: generate(*arguments, **options))
+
+    def _start_next_round(self, rows: Rows | None) -> None:
+        """Have the server write the next round's completions, if there is one."""
+        if (
+            rows is None
+            or self.state.global_step + self.count_round_steps() >= self.state.max_steps
+        ):
+            return
+        if self.asked_early:
+            self._send_groups_of([row["prompt_id"] for row in rows])
+        prompt_ids = self._tokenize_prompts([row["prompt"] for row in rows])[0]
+        self.vllm_generation.start_ahead(prompt_ids, self.num_generations)
 
     @contextmanager
     def _watch_generation(self, tasks: Sequence[str]) -> Iterator[None]:
@@ -119,15 +142,7 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
         if not self.asked_early or (self.use_vllm and self.served is None):
             yield
         elif self.served is not None:
-            all_tasks = gather_object(list(tasks))
-
-            def send_group(group: int, sampled: list[Sampled]) -> None:
-                texts = self.processing_class.batch_decode(
-                    [completion.ids_T for completion in sampled], skip_special_tokens=True
-                )
-                self._send_ahead([(all_tasks[group * len(sampled)], text) for text in texts])
-
-            self.served.on_group = send_group
+            self._send_groups_of(tasks)
             yield
         else:
             model = self.accelerator.unwrap_model(self.model_wrapped)
@@ -135,6 +150,19 @@ class OnRewards(Resumable, Trainer):  # type: ignore[misc]
                 model, self.processing_class, self.eos_token_ids, tasks, self._send_ahead
             ):
                 yield
+
+    def _send_groups_of(self, tasks: Sequence[str]) -> None:
+        """Have the groups that the server is asked for next sent to the judges as they are done."""
+        assert self.served is not None
+        all_tasks = gather_object(list(tasks))
+
+        def send_group(group: int, sampled: list[Sampled]) -> None:
+            texts = self.processing_class.batch_decode(
+                [completion.ids_T for completion in sampled], skip_special_tokens=True
+            )
+            self._send_ahead([(all_tasks[group * len(sampled)], text) for text in texts])
+
+        self.served.on_group = send_group
 
     def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
         named = [pair for pair in ended if pair[0]]

@@ -53,6 +53,7 @@ from trainer.runs.folder import (
     write_whole,
 )
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
+from trainer.stages.ahead import Lookahead, refuse_wrong_ahead
 from trainer.stages.base import Stage
 from trainer.stages.grpo import GradusTrainer, refuse_wrong_refill
 from trainer.stages.online import GradusRlooTrainer, make_reward_function
@@ -151,6 +152,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         args = self.build_rl_arguments(options, Path("."), len(data.train))
         refuse_wrong_turns(self.config, args)
         refuse_wrong_refill(self.config, args)
+        refuse_wrong_ahead(self.config, args)
         rules = self.config.stop_when
         if args.beta == 0 and (rules.kl or rules.kl_warning):
             raise Misuse(
@@ -350,6 +352,9 @@ class Rl(Stage[TrainConfig, Tasks]):
         trainer.completions_file = file
         trainer.served = self._served
         trainer.refill_rounds = config.task_sampling.refill
+        if config.generation.ahead:
+            micro_steps = trainer.args.steps_per_generation * trainer.args.num_iterations
+            trainer.lookahead = Lookahead(micro_steps)
         if rollout is not None:
             rollout.prepare(trainer)
             trainer.weight = config.reward.weight
