@@ -157,7 +157,7 @@ class Way(Protocol):
 def cluster(**more: Any) -> Iterator[Cluster]:
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        Cluster(Path(folder), journal=False, lease_s=30.0, **more).standing() as standing,
+        Cluster(Path(folder), journal=False, lease_s=30.0, **more).running() as standing,
     ):
         yield standing
 

@@ -50,7 +50,7 @@ def plumbing() -> Iterator[Callable[[int], Figures]]:
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         Cluster(
             Path(folder), journal=False, lease_s=30.0, apis=1, workers=1, slots=SLOTS
-        ).standing() as standing,
+        ).running() as standing,
         plain_worker(standing.redis.url) as plain_pid,
     ):
         url = standing.urls[0]

@@ -61,7 +61,7 @@ class ClusterProcess:
                 self._command, cwd=self.code, env=environment, stdout=log, stderr=log
             )
 
-    def keep(self) -> None:
+    def restart_if_dead(self) -> None:
         """Start it again if it ended."""
         if self._process is not None and self._process.poll() is not None:
             self.deaths += 1
@@ -121,7 +121,7 @@ class Cluster:
         self.namespace = namespace
         options = []
         if namespace:
-            options = ["--bind", "127.0.0.1", namespace.mainland, "--protected-mode", "no"]
+            options = ["--bind", "127.0.0.1", namespace.host_address, "--protected-mode", "no"]
         if acl_file:
             options += ["--aclfile", str(acl_file)]
         self.redis = RedisServer(folder, append_only=True, options=options)
@@ -151,18 +151,18 @@ class Cluster:
         self._slots = slots
         ports = [free_port() for _ in range(apis)]
         self.urls = [f"http://127.0.0.1:{port}" for port in ports]
-        self.apis = [self._resident(f"api-{port}", self._api(port)) for port in ports]
+        self.apis = [self._make_process(f"api-{port}", self._api(port)) for port in ports]
         self.workers = [
-            self._resident(f"worker-{n}", self._worker(f"worker-{n}")) for n in range(workers)
+            self._make_process(f"worker-{n}", self._worker(f"worker-{n}")) for n in range(workers)
         ]
         if namespace:
-            far = self.redis.url.replace("127.0.0.1", namespace.mainland)
-            self.islander = self._resident(
-                "islander", namespace.inside(self._worker("islander", far))
+            far = self.redis.url.replace("127.0.0.1", namespace.host_address)
+            self.isolated_worker = self._make_process(
+                "isolated", namespace.inside(self._worker("isolated", far))
             )
-            self.workers.append(self.islander)
+            self.workers.append(self.isolated_worker)
 
-    def _resident(self, name: str, command: list[str]) -> ClusterProcess:
+    def _make_process(self, name: str, command: list[str]) -> ClusterProcess:
         log = self._folder / f"{name}.log"
         return ClusterProcess(name, command, log, self._code, next(self._skews_s))
 
@@ -188,35 +188,35 @@ class Cluster:
             word for option, value in options.items() for word in (f"--{option}", str(value))
         ]
 
-    def forget_the_end(self, n_bytes: int) -> None:
+    def drop_last_writes(self, n_bytes: int) -> None:
         """What power loss does to a Redis that is down: the last writes are not in its append-only
         file."""
         (log,) = (self._folder / "appendonlydir").glob("*.incr.aof")
         os.truncate(log, max(log.stat().st_size - n_bytes, 0))
 
     @property
-    def residents(self) -> list[ClusterProcess]:
+    def processes(self) -> list[ClusterProcess]:
         return [*self.apis, *self.workers]
 
     @contextmanager
-    def standing(self) -> Iterator[Cluster]:
-        with self.proxy.running() if self.proxy else nullcontext(), self._standing():
+    def running(self) -> Iterator[Cluster]:
+        with self.proxy.running() if self.proxy else nullcontext(), self._running():
             yield self
 
     @contextmanager
-    def _standing(self) -> Iterator[None]:
+    def _running(self) -> Iterator[None]:
         try:
             for server in (self.redis, *self.replicas):
                 server.start()
             if self.replicas:
                 self._start_sentinel()
-            for resident in self.residents:
-                resident.start()
-            self.wait_until_whole()
+            for process in self.processes:
+                process.start()
+            self.wait_until_complete()
             yield
         finally:
-            for resident in self.residents:
-                resident.end()
+            for process in self.processes:
+                process.end()
             if self._sentinel is not None:
                 self._sentinel.kill()
                 self._sentinel.wait()
@@ -257,19 +257,21 @@ class Cluster:
                             is_told = True
                     await asyncio.sleep(0.1)
 
-    def wait_until_whole(self, without: int | None = None) -> None:
+    def wait_until_complete(self, without: int | None = None) -> None:
         """Every API answers and knows every worker, and the process of this number has a
         successor."""
         give_up_at = time.monotonic() + SOON_S
         with httpx.Client(timeout=10, headers=self.headers) as http:
-            while without in [one.pid for one in self.residents] or not all(
-                self._is_whole(http, url) for url in self.urls
+            while without in [one.pid for one in self.processes] or not all(
+                self._is_complete(http, url) for url in self.urls
             ):
                 if time.monotonic() > give_up_at:
-                    raise RuntimeError(f"the town does not come up; see the logs in {self._folder}")
+                    raise RuntimeError(
+                        f"the cluster does not come up; see the logs in {self._folder}"
+                    )
                 time.sleep(0.05)
 
-    def _is_whole(self, http: httpx.Client, url: str) -> bool:
+    def _is_complete(self, http: httpx.Client, url: str) -> bool:
         try:
             graders = http.get(f"{url}/v1/graders").json().get("graders", [])
         except (httpx.TransportError, ValueError):
@@ -277,13 +279,13 @@ class Cluster:
         return bool(sum(grader["workers"] for grader in graders) == len(self.workers))
 
     @asynccontextmanager
-    async def kept(self) -> AsyncIterator[None]:
+    async def restarting(self) -> AsyncIterator[None]:
         """Whoever dies meanwhile is started again."""
 
         async def keep() -> None:
             while True:
-                for resident in self.residents:
-                    resident.keep()
+                for process in self.processes:
+                    process.restart_if_dead()
                 await asyncio.sleep(0.05)
 
         keeping = asyncio.create_task(keep())
@@ -297,7 +299,7 @@ class Cluster:
         """What the logs say of failures that nobody expected: every status 500 of an API has its
         place there."""
         logs = [
-            (self._folder / f"{one.name}.log").read_text().splitlines() for one in self.residents
+            (self._folder / f"{one.name}.log").read_text().splitlines() for one in self.processes
         ]
         return [
             line

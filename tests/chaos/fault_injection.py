@@ -86,43 +86,47 @@ async def lose_power(cluster: Cluster, n_bytes: int) -> None:
     """Redis dies and forgets the last writes that it had confirmed."""
     await asyncio.to_thread(cluster.redis.stop, signal.SIGKILL)
     try:
-        cluster.forget_the_end(n_bytes)
+        cluster.drop_last_writes(n_bytes)
     finally:
         await asyncio.to_thread(cluster.redis.start)
 
 
-async def cut_the_cable(cluster: Cluster, rng: random.Random) -> None:
-    """The islander cannot reach Redis, and Redis does not learn of it, for longer than a lease."""
+async def cut_network(cluster: Cluster, rng: random.Random) -> None:
+    """For longer than a lease the isolated worker cannot reach Redis, which does not see that."""
     assert cluster.namespace is not None
     cluster.namespace.cut()
     try:
         await asyncio.sleep(cluster.lease_s * rng.uniform(1.25, 2))
     finally:
-        cluster.namespace.mend()
+        cluster.namespace.restore()
 
 
-async def cut_one_side(cluster: Cluster, rng: random.Random) -> None:
-    """The islander's requests reach Redis and the replies do not reach the islander, or the
+async def cut_one_direction(cluster: Cluster, rng: random.Random) -> None:
+    """The isolated worker's requests reach Redis and the replies do not reach it, or the
     requests do not."""
     assert cluster.namespace is not None
-    with cluster.namespace.deaf() if rng.random() < 0.5 else cluster.namespace.mute():
+    with (
+        cluster.namespace.drop_incoming()
+        if rng.random() < 0.5
+        else cluster.namespace.drop_outgoing()
+    ):
         await asyncio.sleep(cluster.lease_s * rng.uniform(1.25, 2))
 
 
-async def one_after_the_other(cluster: Cluster, residents: list[ClusterProcess]) -> None:
+async def restart_in_turn(cluster: Cluster, processes: list[ClusterProcess]) -> None:
     """A rolling restart: the next one is told to stop once the one before has a successor at
     work."""
-    for resident in residents:
-        before = resident.pid
-        resident.signal(signal.SIGTERM)
-        await asyncio.to_thread(cluster.wait_until_whole, without=before)
+    for process in processes:
+        before = process.pid
+        process.signal(signal.SIGTERM)
+        await asyncio.to_thread(cluster.wait_until_complete, without=before)
 
 
-async def upgrade(cluster: Cluster, residents: list[ClusterProcess]) -> None:
-    """A rolling upgrade to the code of this checkout, in the order of `residents`."""
-    for resident in residents:
-        resident.code = ROOT
-    await one_after_the_other(cluster, residents)
+async def upgrade(cluster: Cluster, processes: list[ClusterProcess]) -> None:
+    """A rolling upgrade to the code of this checkout, in the order of `processes`."""
+    for process in processes:
+        process.code = ROOT
+    await restart_in_turn(cluster, processes)
 
 
 async def reset_connections(cluster: Cluster, rng: random.Random) -> None:
@@ -150,8 +154,8 @@ LONG_FREEZES: dict[str, Disturbance] = {
 }
 RESETS: dict[str, Disturbance] = {"half of the connections to Redis reset": reset_connections}
 A_CUT: dict[str, Disturbance] = {
-    "a worker cut off from the network past its lease": cut_the_cable,
-    "a worker's network cut in one direction past its lease": cut_one_side,
+    "a worker cut off from the network past its lease": cut_network,
+    "a worker's network cut in one direction past its lease": cut_one_direction,
 }
 
 
@@ -178,16 +182,16 @@ class Chaos:
         self.done: Counter[str] = Counter({name: 0 for name in self._possible})
 
     @asynccontextmanager
-    async def raging(self) -> AsyncIterator[None]:
+    async def injecting(self) -> AsyncIterator[None]:
         """While the block runs. What has begun then is ended properly."""
-        raging = asyncio.create_task(self._rage())
+        injecting = asyncio.create_task(self._inject())
         try:
             yield
         finally:
-            raging.cancel()
-            await asyncio.gather(raging, return_exceptions=True)
+            injecting.cancel()
+            await asyncio.gather(injecting, return_exceptions=True)
 
-    async def _rage(self) -> None:
+    async def _inject(self) -> None:
         """Goes through all kinds in a random order, then again, so that none is left out."""
         while True:
             for name in self._random.sample(list(self._possible), len(self._possible)):

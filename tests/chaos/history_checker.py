@@ -11,7 +11,7 @@ The invariant, held against every HTTP answer whatever else happens:
    it is asked for, is the same - the same run's, unless Redis died with its last writes unwritten:
    then one that says the same (`ANOTHER_RUN` counts them).
 3. Nothing is made wrong. Each verdict is the one of an undisturbed run in all but its times; poison
-   gets no verdict; a fault has no reward. An innocent submission's fault is retryable, of kind
+   gets no verdict; a fault has no reward. A healthy submission's fault is retryable, of kind
    `queue` or `deadline` - or `worker` where its workers were killed under it three times over,
    which is counted, and which asking again turns into the verdict.
 """
@@ -37,7 +37,7 @@ RETRIED = (429, 503)
 Result = dict[str, Any]
 
 
-def works(number: int, ms: float, how: str = "sleep") -> list[str]:
+def make_completions(number: int, ms: float, how: str = "sleep") -> list[str]:
     """Completions that are graded in `ms` milliseconds each, all different. `how`: `sleep`, or
     `burn` for CPU time."""
     return [f"{how} {ms:g} number {n} of {random.getrandbits(64)}" for n in range(number)]
@@ -59,16 +59,16 @@ class History:
     """From the first asking to the settling result."""
     counts: Counter[str] = field(default_factory=Counter)
     breaches: list[str] = field(default_factory=list)
-    innocents: list[str] = field(default_factory=list)
+    faults_of_healthy: list[str] = field(default_factory=list)
     """Faults of submissions that are no poison and whose workers died three times."""
     _asked_at: dict[str, float] = field(default_factory=dict)
 
-    def enter(self, completion: str) -> str:
+    def add(self, completion: str) -> str:
         submission_id = f"s{len(self.completions)}"
         self.completions[submission_id] = completion
         return submission_id
 
-    def asks(self, ids: Sequence[str]) -> None:
+    def record_request(self, ids: Sequence[str]) -> None:
         self.counts["requests"] += 1
         for one in ids:
             self._asked_at.setdefault(one, time.monotonic())
@@ -76,30 +76,30 @@ class History:
     def lost(self) -> list[str]:
         return [one for one in self.completions if one not in self.settled]
 
-    def saw_whole(self, asked: Sequence[str], results: Sequence[Result]) -> None:
+    def check_response(self, asked: Sequence[str], results: Sequence[Result]) -> None:
         if [result["id"] for result in results] != list(asked):
             self.breaches.append(
                 f"asked for {asked}, answered {[result['id'] for result in results]}"
             )
         for result in results:
-            self.saw(result)
+            self.check_result(result)
 
-    def saw(self, result: Result) -> None:
+    def check_result(self, result: Result) -> None:
         self.counts["results"] += 1
         if result["id"] not in self.completions:
             self.breaches.append(f"nobody asked for {result['id']}")
         elif result["status"] == "graded":
-            self._saw_verdict(result)
+            self._check_verdict(result)
         else:
-            self._saw_fault(result)
+            self._check_fault(result)
 
-    def _saw_verdict(self, result: Result) -> None:
+    def _check_verdict(self, result: Result) -> None:
         expected = verdict(result["id"], self.completions[result["id"]]).model_dump(mode="json")
-        if self._is_poison(result["id"]) or _timeless(result) != _timeless(expected):
+        if self._is_poison(result["id"]) or _drop_times(result) != _drop_times(expected):
             self.breaches.append(f"wrong verdict: {result}")
         self._settle(result)
 
-    def _saw_fault(self, result: Result) -> None:
+    def _check_fault(self, result: Result) -> None:
         fault = result["fault"]
         self.counts[f"fault: {fault['kind']}"] += 1
         passing = fault["kind"] in ("queue", "deadline") and fault["retryable"]
@@ -109,14 +109,14 @@ class History:
         if died and self._is_poison(result["id"]):
             self._settle(result)
         elif died:
-            self.counts["innocents whose workers died three times"] += 1
-            self.innocents.append(f"an innocent's fault: {result}")
+            self.counts["healthy submissions whose workers died three times"] += 1
+            self.faults_of_healthy.append(f"a healthy submission's fault: {result}")
 
     def _settle(self, result: Result) -> None:
         first = self.settled.setdefault(result["id"], result)
         now = time.monotonic()
         self.seconds.setdefault(result["id"], now - self._asked_at.get(result["id"], now))
-        if _timeless(first) != _timeless(result):
+        if _drop_times(first) != _drop_times(result):
             self.breaches.append(f"two results: {first} and {result}")
         # no two runs take the same time to the last digit, so the time tells runs apart
         self.counts[ANOTHER_RUN] += first.get("wall_ms") != result.get("wall_ms")
@@ -125,7 +125,7 @@ class History:
         return self.completions[submission_id].startswith("poison")
 
 
-def _timeless(result: Result) -> Result:
+def _drop_times(result: Result) -> Result:
     return {name: value for name, value in result.items() if name not in TIMES}
 
 
@@ -147,7 +147,7 @@ class Asker:
 
     async def ask(self, completions: Sequence[str], batch_size: int = 16) -> None:
         """Until everything is settled or patience ends."""
-        ids = [self._history.enter(completion) for completion in completions]
+        ids = [self._history.add(completion) for completion in completions]
         async with httpx.AsyncClient(timeout=httpx.Timeout(self._deadline_s + 30)) as http:
             batches = [ids[at : at + batch_size] for at in range(0, len(ids), batch_size)]
             await asyncio.gather(*(self._settle(http, batch) for batch in batches))
@@ -170,7 +170,7 @@ class Asker:
         async with asyncio.timeout(self._patience_s):
             while True:
                 try:
-                    await self._whole(http, url, waiting)
+                    await self._grade_batch(http, url, waiting)
                     return
                 except httpx.TransportError:
                     await asyncio.sleep(0.2)
@@ -189,10 +189,10 @@ class Asker:
         leaves_s = (
             self._random.uniform(0.01, 0.4) if self._random.random() < self._leaving else None
         )
-        self._history.asks(waiting)
+        self._history.record_request(waiting)
         try:
             async with asyncio.timeout(leaves_s):
-                await (self._whole if self._random.random() < 0.5 else self._stream)(
+                await (self._grade_batch if self._random.random() < 0.5 else self._grade_stream)(
                     http, url, waiting
                 )
         except TimeoutError:
@@ -202,12 +202,12 @@ class Asker:
         except httpx.TransportError:
             self._history.counts["requests whose API died under them"] += 1
 
-    async def _whole(self, http: httpx.AsyncClient, url: str, waiting: list[str]) -> None:
+    async def _grade_batch(self, http: httpx.AsyncClient, url: str, waiting: list[str]) -> None:
         answer = await http.post(url, json=self._body(waiting))
         if self._is_answered(answer):
-            self._history.saw_whole(waiting, answer.json()["results"])
+            self._history.check_response(waiting, answer.json()["results"])
 
-    async def _stream(self, http: httpx.AsyncClient, url: str, waiting: list[str]) -> None:
+    async def _grade_stream(self, http: httpx.AsyncClient, url: str, waiting: list[str]) -> None:
         seen: list[str] = []
         async with http.stream("POST", f"{url}/stream", json=self._body(waiting)) as answer:
             if not self._is_answered(answer):
@@ -216,11 +216,11 @@ class Asker:
             async for chunk in answer.aiter_bytes():
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in filter(None, lines):  # an empty one says that somebody is there
-                    self._saw_line(line, chunk, seen)
+                    self._check_line(line, chunk, seen)
         if sorted(seen) != sorted(waiting):
             self._history.breaches.append(f"a whole stream for {waiting} has {seen}")
 
-    def _saw_line(self, line: bytes, chunk: bytes, seen: list[str]) -> None:
+    def _check_line(self, line: bytes, chunk: bytes, seen: list[str]) -> None:
         try:
             result = json.loads(line)
         except ValueError:
@@ -228,7 +228,7 @@ class Asker:
                 f"no JSON: line {line!r} after {len(seen)} in chunk {chunk!r}"
             )
             return
-        self._history.saw(result)
+        self._history.check_result(result)
         if result["id"] in seen:
             self._history.breaches.append(f"answered twice in one stream: {result}")
         seen.append(result["id"])

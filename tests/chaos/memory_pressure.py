@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.chaos.cluster import Cluster
 from tests.chaos.fault_injection import Chaos
-from tests.chaos.history_checker import Asker, History, works
+from tests.chaos.history_checker import Asker, History, make_completions
 from tests.chaos.run import report, rows
 from tests.memory_group import LimitedGroup, NoControlGroup, open_limited_group
 
@@ -74,14 +74,14 @@ async def disturb(cluster: StarvedCluster, submissions: int, seed: int) -> tuple
     asker = Asker(history, cluster.urls, at_once=8, patience_s=600, deadline_s=60, seed=seed)
     completions = []
     for _ in range(submissions):
-        completions += works(1, rng.choice((20, 60, 100, 140)), "hold")
-    async with cluster.kept(), chaos.raging():
+        completions += make_completions(1, rng.choice((20, 60, 100, 140)), "hold")
+    async with cluster.restarting(), chaos.injecting():
         pressing = asyncio.create_task(press(cluster, rng, chaos))
         await asker.ask(completions, batch_size=8)
         pressing.cancel()
         await asyncio.gather(pressing, return_exceptions=True)
-    async with cluster.kept():
-        await asyncio.to_thread(cluster.wait_until_whole)
+    async with cluster.restarting():
+        await asyncio.to_thread(cluster.wait_until_complete)
         await asker.ask_again()
     return history, chaos
 
@@ -104,7 +104,7 @@ def main() -> int:
             print(f"no memory pressure: {reason}", file=sys.stderr)
             return 0
         cluster = StarvedCluster(folder, groups)
-        stack.enter_context(cluster.standing())
+        stack.enter_context(cluster.running())
         started = time.monotonic()
         history, chaos = asyncio.run(disturb(cluster, arguments.submissions, arguments.seed))
         table = list(rows(cluster, history, chaos, time.monotonic() - started))

@@ -24,13 +24,13 @@ class NetworkNamespace:
         self._cable = f"chaos{number}a"
         network = f"10.213.{number // 64}"
         first = number % 64 * 4
-        self.mainland = f"{network}.{first + 1}"
-        """This machine's address as the island sees it."""
+        self.host_address = f"{network}.{first + 1}"
+        """This machine's address as the namespace sees it."""
         self._address = f"{network}.{first + 2}"
 
     @contextmanager
-    def standing(self) -> Iterator[NetworkNamespace]:
-        """Raises NoIsland."""
+    def running(self) -> Iterator[NetworkNamespace]:
+        """Raises NoNetworkNamespace."""
         try:
             self._build()
             yield self
@@ -43,31 +43,31 @@ class NetworkNamespace:
         far = f"{self._cable[:-1]}b"
         _ip("netns", "add", self._name)
         _ip("link", "add", self._cable, "type", "veth", "peer", "name", far, "netns", self._name)
-        _ip("addr", "add", f"{self.mainland}/30", "dev", self._cable)
+        _ip("addr", "add", f"{self.host_address}/30", "dev", self._cable)
         _ip("link", "set", self._cable, "up")
         _ip("-n", self._name, "addr", "add", f"{self._address}/30", "dev", far)
         _ip("-n", self._name, "link", "set", far, "up")
 
     def inside(self, command: list[str]) -> list[str]:
-        """`command`, to be started on the island; the process keeps its number."""
+        """`command`, to be started in the namespace; the process keeps its number."""
         return ["ip", "netns", "exec", self._name, *command]
 
     @contextmanager
-    def deaf(self) -> Iterator[None]:
-        """What this machine sends to the island is dropped; what the island sends arrives."""
+    def drop_incoming(self) -> Iterator[None]:
+        """What this machine sends to the namespace is dropped; what the namespace sends arrives."""
         with _changed(["route", "{}", "blackhole", f"{self._address}/32"]):
             yield
 
     @contextmanager
-    def mute(self) -> Iterator[None]:
-        """What the island sends is dropped; what this machine sends arrives."""
-        with _changed(["-n", self._name, "route", "{}", "blackhole", f"{self.mainland}/32"]):
+    def drop_outgoing(self) -> Iterator[None]:
+        """What the namespace sends is dropped; what this machine sends arrives."""
+        with _changed(["-n", self._name, "route", "{}", "blackhole", f"{self.host_address}/32"]):
             yield
 
     def cut(self) -> None:
         _ip("link", "set", self._cable, "down")
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         _ip("link", "set", self._cable, "up")
 
 

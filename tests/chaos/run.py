@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.chaos.cluster import Cluster
 from tests.chaos.fault_injection import LONG_FREEZES, Chaos, upgrade
-from tests.chaos.history_checker import Asker, History, poison, works
+from tests.chaos.history_checker import Asker, History, make_completions, poison
 from tests.chaos.network_namespace import NetworkNamespace, NoNetworkNamespace
 from tests.chaos.previous_release import ROOT, NoHistory, export_previous_release
 
@@ -30,7 +30,7 @@ SKEWS_S = (180.0, -86_400.0, 0.0, -180.0, 86_400.0)
 def load(submissions: int, burn_ms: float, rng: random.Random) -> list[str]:
     """Every tenth is asked for twice, by two askers; one in five hundred is poison."""
     poisons = [poison() for _ in range(submissions // 500)]
-    once = works(submissions - len(poisons) - submissions // 10, burn_ms, "burn")
+    once = make_completions(submissions - len(poisons) - submissions // 10, burn_ms, "burn")
     completions = poisons + once + rng.sample(once, submissions // 10)
     rng.shuffle(completions)
     return completions
@@ -46,23 +46,23 @@ async def disturbed(
     asker = Asker(history, cluster.urls, at_once=arguments.at_once, **more)
     started = time.monotonic()
     completions = load(arguments.submissions, arguments.burn_ms, rng)
-    async with cluster.kept():
+    async with cluster.restarting():
         telling = asyncio.create_task(tell(history, arguments.submissions))
         if cluster.apis[0].code != ROOT:
             n_first = arguments.submissions // 4
             first = asyncio.create_task(asker.ask(completions[:n_first], batch_size=16))
             completions = completions[n_first:]
-            order = cluster.residents
+            order = cluster.processes
             rng.shuffle(order)
             await upgrade(cluster, order)
             await first
             chaos.done["all processes upgraded from the previous release, one by one"] += 1
-        async with chaos.raging():
+        async with chaos.injecting():
             await asker.ask(completions, batch_size=16)
         telling.cancel()
         wall_s = time.monotonic() - started
-    async with cluster.kept():
-        await asyncio.to_thread(cluster.wait_until_whole)
+    async with cluster.restarting():
+        await asyncio.to_thread(cluster.wait_until_complete)
         await asker.ask_again()
     return history, chaos, wall_s
 
@@ -96,7 +96,7 @@ def rows(
         yield name, number
     yield (
         "worker and API processes that ended and were started again",
-        sum(one.deaths for one in cluster.residents),
+        sum(one.deaths for one in cluster.processes),
     )
     for name, number in sorted(history.counts.items()):
         yield name, number
@@ -114,7 +114,7 @@ def report(cluster: Cluster, history: History, table: Iterable[tuple[str, object
     for name, value in table:
         print(f"| {name} | {value} |")
     defects = cluster.defects()
-    for line in [*defects[:20], *history.breaches[:20], *history.innocents[:20]]:
+    for line in [*defects[:20], *history.breaches[:20], *history.faults_of_healthy[:20]]:
         print(line, file=sys.stderr)
     return 1 if history.breaches or history.lost() else 0
 
@@ -136,7 +136,7 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
         try:
-            namespace = stack.enter_context(NetworkNamespace().standing())
+            namespace = stack.enter_context(NetworkNamespace().running())
         except NoNetworkNamespace as reason:
             print(f"no partitions: {reason}", file=sys.stderr)
             namespace = None
@@ -153,7 +153,7 @@ def main() -> int:
             proxied=True,
             code=code,
         )
-        cluster = stack.enter_context(made.standing())
+        cluster = stack.enter_context(made.running())
         history, chaos, wall_s = asyncio.run(disturbed(cluster, arguments))
         return report(cluster, history, rows(cluster, history, chaos, wall_s))
 

@@ -24,18 +24,18 @@ from services.broker.jobs import JobPayload
 from tests.chaos.cluster import SOON_S, Cluster
 from tests.chaos.fault_injection import (
     Chaos,
-    cut_the_cable,
+    cut_network,
     demote_redis,
     freeze_redis,
     freeze_worker,
     kill_redis,
     lose_power,
-    one_after_the_other,
     reset_connections,
+    restart_in_turn,
     restart_redis,
     upgrade,
 )
-from tests.chaos.history_checker import ANOTHER_RUN, Asker, History, poison, works
+from tests.chaos.history_checker import ANOTHER_RUN, Asker, History, make_completions, poison
 from tests.chaos.network_namespace import NetworkNamespace, NoNetworkNamespace
 from tests.chaos.previous_release import ROOT, NoHistory, export_previous_release
 from tests.chaos.worker import verdict
@@ -46,23 +46,23 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def patient_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def long_lease_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two APIs and two workers, with a lease that lapses on no busy machine; every test leaves it
     whole."""
-    folder = tmp_path_factory.mktemp("patient_town")
-    with Cluster(folder, workers=2, lease_s=10 * SOON_S, announcement_s=6).standing() as cluster:
+    folder = tmp_path_factory.mktemp("long_lease")
+    with Cluster(folder, workers=2, lease_s=10 * SOON_S, announcement_s=6).running() as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two APIs and three workers with a short lease, one of them on an island if there can be
+    """Two APIs and three workers with a short lease, one of them in its own network if there can be
     one."""
-    folder = tmp_path_factory.mktemp("town")
+    folder = tmp_path_factory.mktemp("cluster")
     with ExitStack() as stack:
         namespace = None
         with suppress(NoNetworkNamespace):
-            namespace = stack.enter_context(NetworkNamespace().standing())
+            namespace = stack.enter_context(NetworkNamespace().running())
         made = Cluster(
             folder,
             workers=2 if namespace else 3,
@@ -70,7 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             announcement_s=6,
             namespace=namespace,
         )
-        yield stack.enter_context(made.standing())
+        yield stack.enter_context(made.running())
 
 
 @asynccontextmanager
@@ -80,12 +80,12 @@ async def asking(
     """Everything is asked for while the block runs; afterwards all of it is settled and nothing is
     left behind."""
     history = History()
-    async with cluster.kept():
+    async with cluster.restarting():
         asker = Asker(history, cluster.urls, **more)  # type: ignore[arg-type]
         asked = asyncio.create_task(asker.ask(completions))
         yield history
         await asked
-        await asyncio.to_thread(cluster.wait_until_whole)
+        await asyncio.to_thread(cluster.wait_until_complete)
         await asker.ask_again()
         assert history.breaches == []
         assert history.lost() == []
@@ -103,10 +103,10 @@ async def nothing_is_left_behind(cluster: Cluster) -> None:
 
 def test_the_ledger_notices_what_is_lost_doubled_or_wrong() -> None:
     history = History()
-    right, other, lost = (history.enter(completion) for completion in works(3, ms=20))
+    right, other, lost = (history.add(completion) for completion in make_completions(3, ms=20))
     good = verdict(right, history.completions[right]).model_dump(mode="json")
-    history.saw_whole([right], [good])
-    history.saw({**good, "wall_ms": 5.0, "cached": True})
+    history.check_response([right], [good])
+    history.check_result({**good, "wall_ms": 5.0, "cached": True})
     assert history.breaches == []
     for wrong in (
         {**good, "reward": good["reward"] / 2 + 0.1},
@@ -125,10 +125,10 @@ def test_the_ledger_notices_what_is_lost_doubled_or_wrong() -> None:
         {**good, "id": "nobody's"},
     ):
         history.breaches.clear()
-        history.saw(wrong)
+        history.check_result(wrong)
         assert history.breaches
     history.breaches.clear()
-    history.saw_whole([right], [good, good])
+    history.check_response([right], [good, good])
     assert history.breaches
     assert history.lost() == [lost]
 
@@ -145,49 +145,49 @@ def runs(cluster: Cluster, completions: list[str]) -> dict[str, int]:
 
 
 async def test_without_disturbance_everything_is_graded_exactly_once_however_often_it_is_asked(
-    patient_cluster: Cluster,
+    long_lease_cluster: Cluster,
 ) -> None:
-    completions = works(100, ms=20)
-    async with asking(patient_cluster, completions * 2) as history:
+    completions = make_completions(100, ms=20)
+    async with asking(long_lease_cluster, completions * 2) as history:
         pass
-    assert set(runs(patient_cluster, completions).values()) == {1}
+    assert set(runs(long_lease_cluster, completions).values()) == {1}
     assert not [name for name in history.counts if name.startswith("fault")]
 
 
 @pytest.mark.slow
 async def test_clients_that_leave_and_come_back_get_the_same_answers(
-    patient_cluster: Cluster,
+    long_lease_cluster: Cluster,
 ) -> None:
-    async with asking(patient_cluster, works(200, ms=50), leaving=0.5) as history:
+    async with asking(long_lease_cluster, make_completions(200, ms=50), leaving=0.5) as history:
         pass
     assert history.counts["requests left by the client"] > 0
 
 
 @pytest.mark.slow
 async def test_workers_restarted_one_after_the_other_under_load_are_not_noticed(
-    patient_cluster: Cluster,
+    long_lease_cluster: Cluster,
 ) -> None:
-    completions = works(250, ms=100)
-    async with asking(patient_cluster, completions) as history:
+    completions = make_completions(250, ms=100)
+    async with asking(long_lease_cluster, completions) as history:
         await some_are_settled(history, 20)
-        await one_after_the_other(patient_cluster, patient_cluster.workers)
-    assert set(runs(patient_cluster, completions).values()) == {1}, (
+        await restart_in_turn(long_lease_cluster, long_lease_cluster.workers)
+    assert set(runs(long_lease_cluster, completions).values()) == {1}, (
         "a stopped worker finishes what it has begun"
     )
     assert not [name for name in history.counts if name.startswith("fault")]
 
 
 async def test_apis_restarted_one_after_the_other_under_load_lose_no_answer(
-    patient_cluster: Cluster,
+    long_lease_cluster: Cluster,
 ) -> None:
-    async with asking(patient_cluster, works(250, ms=100)) as history:
+    async with asking(long_lease_cluster, make_completions(250, ms=100)) as history:
         await some_are_settled(history, 20)
-        await one_after_the_other(patient_cluster, patient_cluster.apis)
+        await restart_in_turn(long_lease_cluster, long_lease_cluster.apis)
     assert history.counts["status 503"] == 0
 
 
 async def test_jobs_of_killed_workers_are_graded_by_others(cluster: Cluster) -> None:
-    completions = works(120, ms=200)
+    completions = make_completions(120, ms=200)
     async with asking(cluster, completions) as history:
         await some_are_settled(history, 20)
         for victim in cluster.workers[:2]:
@@ -195,11 +195,11 @@ async def test_jobs_of_killed_workers_are_graded_by_others(cluster: Cluster) -> 
     assert max(runs(cluster, completions).values()) > 1, (
         "no worker was killed in the middle of a job"
     )
-    assert history.counts["innocents whose workers died three times"] == 0
+    assert history.counts["healthy submissions whose workers died three times"] == 0
 
 
 async def test_redis_that_is_killed_and_started_again_loses_nothing(cluster: Cluster) -> None:
-    async with asking(cluster, works(150, ms=50), redis_dies=True) as history:
+    async with asking(cluster, make_completions(150, ms=50), redis_dies=True) as history:
         for number in (30, 90):
             await some_are_settled(history, number)
             await kill_redis(cluster, random.Random(number))
@@ -209,7 +209,7 @@ async def test_redis_that_is_killed_and_started_again_loses_nothing(cluster: Clu
 async def test_redis_that_is_stopped_and_started_again_on_its_file_loses_nothing(
     cluster: Cluster,
 ) -> None:
-    async with asking(cluster, works(150, ms=50), redis_dies=True) as history:
+    async with asking(cluster, make_completions(150, ms=50), redis_dies=True) as history:
         for number in (30, 90):
             await some_are_settled(history, number)
             await restart_redis(cluster, random.Random(number))
@@ -219,12 +219,12 @@ async def test_redis_that_is_stopped_and_started_again_on_its_file_loses_nothing
 async def test_a_master_that_is_demoted_for_a_while_ends_no_worker_and_no_request(
     cluster: Cluster,
 ) -> None:
-    deaths = [one.deaths for one in cluster.residents]
-    async with asking(cluster, works(150, ms=50), redis_dies=True) as history:
+    deaths = [one.deaths for one in cluster.processes]
+    async with asking(cluster, make_completions(150, ms=50), redis_dies=True) as history:
         for number in (30, 90):
             await some_are_settled(history, number)
             await demote_redis(cluster, random.Random(number))
-    assert [one.deaths for one in cluster.residents] == deaths
+    assert [one.deaths for one in cluster.processes] == deaths
     assert not [name for name in history.counts if name.startswith("fault")]
 
 
@@ -235,7 +235,9 @@ async def test_a_master_that_is_demoted_for_a_while_ends_no_worker_and_no_reques
 async def test_requests_wait_for_a_frozen_redis_until_their_deadline(
     cluster: Cluster, seconds: float
 ) -> None:
-    async with asking(cluster, works(150, ms=50), redis_dies=True, deadline_s=90) as history:
+    async with asking(
+        cluster, make_completions(150, ms=50), redis_dies=True, deadline_s=90
+    ) as history:
         await some_are_settled(history, 30)
         await freeze_redis(cluster, seconds)
     assert not [name for name in history.counts if name.startswith("fault")]
@@ -243,19 +245,21 @@ async def test_requests_wait_for_a_frozen_redis_until_their_deadline(
 
 @pytest.mark.slow
 async def test_a_failover_by_sentinel_ends_no_worker_and_no_request(tmp_path: Path) -> None:
-    with Cluster(tmp_path, workers=2, announcement_s=6, sentinel=True).standing() as cluster:
-        async with asking(cluster, works(200, ms=50), redis_dies=True, deadline_s=60) as history:
+    with Cluster(tmp_path, workers=2, announcement_s=6, sentinel=True).running() as cluster:
+        async with asking(
+            cluster, make_completions(200, ms=50), redis_dies=True, deadline_s=60
+        ) as history:
             for number in (30, 90):
                 await some_are_settled(history, number)
                 await cluster.fail_over()
-        assert [one.deaths for one in cluster.residents] == [0, 0, 0, 0]
+        assert [one.deaths for one in cluster.processes] == [0, 0, 0, 0]
         assert not [name for name in history.counts if name.startswith("fault")]
 
 
 async def test_what_redis_forgot_of_its_last_second_is_submitted_or_graded_again(
     cluster: Cluster,
 ) -> None:
-    completions = works(200, ms=50)
+    completions = make_completions(200, ms=50)
     async with asking(cluster, completions, redis_dies=True) as history:
         for number, n_bytes in ((40, 5_000), (120, 100_000)):
             await some_are_settled(history, number)
@@ -266,7 +270,7 @@ async def test_what_redis_forgot_of_its_last_second_is_submitted_or_graded_again
 async def test_a_worker_that_stood_still_past_its_lease_answers_nothing_twice(
     cluster: Cluster,
 ) -> None:
-    async with asking(cluster, works(120, ms=100)) as history:
+    async with asking(cluster, make_completions(120, ms=100)) as history:
         await some_are_settled(history, 20)
         await freeze_worker(cluster, random.Random(1))
 
@@ -279,12 +283,14 @@ async def test_a_worker_that_was_cut_off_past_its_lease_answers_nothing_twice(
         pytest.skip(
             "this machine makes no network namespaces for us: they need root and the `ip` command"
         )
-    async with asking(cluster, works(120, ms=100)) as history:
+    async with asking(cluster, make_completions(120, ms=100)) as history:
         await some_are_settled(history, 20)
-        await cut_the_cable(cluster, random.Random(1))
+        await cut_network(cluster, random.Random(1))
 
 
-@pytest.mark.parametrize("side", ["deaf", pytest.param("mute", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "side", ["drop_incoming", pytest.param("drop_outgoing", marks=pytest.mark.slow)]
+)
 async def test_a_worker_whose_network_is_cut_in_one_direction_answers_nothing_twice(
     cluster: Cluster, side: str
 ) -> None:
@@ -292,7 +298,7 @@ async def test_a_worker_whose_network_is_cut_in_one_direction_answers_nothing_tw
         pytest.skip(
             "this machine makes no network namespaces for us: they need root and the `ip` command"
         )
-    async with asking(cluster, works(120, ms=100)) as history:
+    async with asking(cluster, make_completions(120, ms=100)) as history:
         await some_are_settled(history, 20)
         with getattr(cluster.namespace, side)():
             await asyncio.sleep(2 * cluster.lease_s)
@@ -300,18 +306,18 @@ async def test_a_worker_whose_network_is_cut_in_one_direction_answers_nothing_tw
 
 @pytest.mark.slow
 async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(
-    patient_cluster: Cluster,
+    long_lease_cluster: Cluster,
 ) -> None:
     """The lease outlasts the test: the deaths themselves are noticed."""
-    innocents = works(60, ms=20)
+    healthy = make_completions(60, ms=20)
     killer = poison()
-    deaths = sum(worker.deaths for worker in patient_cluster.workers)
-    async with asking(patient_cluster, [*innocents[:30], killer, *innocents[30:]]) as history:
+    deaths = sum(worker.deaths for worker in long_lease_cluster.workers)
+    async with asking(long_lease_cluster, [*healthy[:30], killer, *healthy[30:]]) as history:
         pass
-    assert runs(patient_cluster, [killer]) == {killer: MAX_DELIVERIES}
-    assert sum(worker.deaths for worker in patient_cluster.workers) - deaths == MAX_DELIVERIES
-    assert history.counts["innocents whose workers died three times"] == 0
-    assert killer in [submission_in(letter) for letter in await letters(patient_cluster)]
+    assert runs(long_lease_cluster, [killer]) == {killer: MAX_DELIVERIES}
+    assert sum(worker.deaths for worker in long_lease_cluster.workers) - deaths == MAX_DELIVERIES
+    assert history.counts["healthy submissions whose workers died three times"] == 0
+    assert killer in [submission_in(letter) for letter in await letters(long_lease_cluster)]
 
 
 async def letters(cluster: Cluster) -> list[Job]:
@@ -335,8 +341,8 @@ async def test_skewed_clocks_of_apis_and_workers_change_nothing(tmp_path: Path) 
     """Every process has another date than Redis."""
     skews_s = (180, -86_400, -180, 86_400, 180)
     made = Cluster(tmp_path, workers=3, lease_s=10 * SOON_S, announcement_s=6, skews_s=skews_s)
-    completions = works(60, ms=20)
-    with made.standing() as cluster:
+    completions = make_completions(60, ms=20)
+    with made.running() as cluster:
         async with asking(cluster, completions, deadline_s=60) as history:
             pass
         assert set(runs(cluster, completions).values()) == {1}
@@ -345,13 +351,13 @@ async def test_skewed_clocks_of_apis_and_workers_change_nothing(tmp_path: Path) 
 
 async def test_connections_that_are_reset_cost_no_fault_and_no_worker(tmp_path: Path) -> None:
     made = Cluster(tmp_path, workers=2, lease_s=10 * SOON_S, announcement_s=6, proxied=True)
-    completions = works(200, ms=20)
-    with made.standing() as cluster:
+    completions = make_completions(200, ms=20)
+    with made.running() as cluster:
         async with asking(cluster, completions, deadline_s=60) as history:
             for number in (10, 60, 110):
                 await some_are_settled(history, number)
                 await reset_connections(cluster, random.Random(number))
-        assert [one.deaths for one in cluster.residents] == [0, 0, 0, 0]
+        assert [one.deaths for one in cluster.processes] == [0, 0, 0, 0]
     assert not list_failures(history)
 
 
@@ -390,19 +396,19 @@ async def test_an_upgrade_under_load_loses_nothing_in_either_order(
         logins={role: f"{role}:{role}@" for role in ROLES},
     )
     history = History()
-    with made.standing() as cluster:
-        async with cluster.kept():
+    with made.running() as cluster:
+        async with cluster.restarting():
             asker = Asker(history, cluster.urls, deadline_s=90)
             upgrading = asyncio.create_task(upgrade_all(cluster, first))
             while not upgrading.done():
-                await asker.ask(works(40, ms=50))
+                await asker.ask(make_completions(40, ms=50))
             await upgrading
-            await asker.ask(works(40, ms=50))
+            await asker.ask(make_completions(40, ms=50))
             await asker.ask_again()
         assert history.lost() == history.breaches == []
         assert history.counts[ANOTHER_RUN] == 0
         assert set(cluster.starts().values()) == {1}
-        assert [one.code for one in cluster.residents] == [ROOT] * 4
+        assert [one.code for one in cluster.processes] == [ROOT] * 4
     assert not [name for name in history.counts if name.startswith("fault")]
 
 
@@ -413,8 +419,8 @@ async def upgrade_all(cluster: Cluster, first: str) -> None:
     orders = [cluster.workers, cluster.apis]
     if first == "apis":
         orders.reverse()
-    for residents in orders:
-        await upgrade(cluster, residents)
+    for processes in orders:
+        await upgrade(cluster, processes)
 
 
 async def test_everything_at_once(cluster: Cluster) -> None:
@@ -423,11 +429,11 @@ async def test_everything_at_once(cluster: Cluster) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     chaos = Chaos(cluster, rng, pause_s=(0.1, 0.4))
-    completions = [*works(600, ms=100), *works(60, ms=100) * 2, poison()]
+    completions = [*make_completions(600, ms=100), *make_completions(60, ms=100) * 2, poison()]
     rng.shuffle(completions)
     async with (
         asking(cluster, completions, redis_dies=True, leaving=0.1, seed=seed),
-        chaos.raging(),
+        chaos.injecting(),
     ):
         async with asyncio.timeout(5 * SOON_S):  # a busy machine starts processes slowly
             while not all(chaos.done.values()):  # noqa: ASYNC110  (the disturbances only count)

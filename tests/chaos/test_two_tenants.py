@@ -24,6 +24,6 @@ pytestmark = [
 
 def test_attacks_of_one_tenant_cost_another_no_answer(tmp_path: Path) -> None:
     history = History()
-    with TenantCluster(tmp_path, max_depth=800).standing() as cluster:
+    with TenantCluster(tmp_path, max_depth=800).running() as cluster:
         phases = asyncio.run(compare(cluster, history, {name: (name,) for name in ATTACKS}))
         assert find_harm(cluster, history, phases) == []

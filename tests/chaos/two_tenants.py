@@ -31,7 +31,7 @@ from services.api.api_keys import create_key
 from services.broker.from_url import open_broker
 from tests.chaos.attacks import ATTACKS
 from tests.chaos.cluster import SOON_S, Cluster
-from tests.chaos.history_checker import History, Result, works
+from tests.chaos.history_checker import History, Result, make_completions
 
 MEMORY = "96mb"
 """Memory of Redis."""
@@ -65,7 +65,7 @@ class TenantCluster(Cluster):
         self._keys = f"{attacker.line()};{neighbour.line()}"
         super().__init__(folder, apis=1, workers=workers, lease_s=10 * SOON_S, journal=False)
         command = [sys.executable, "-m", "gradus", "worker", "story", "--redis", self.redis_url]
-        self.workers.append(self._resident("story", command))
+        self.workers.append(self._make_process("story", command))
 
     def _api(self, port: int) -> list[str]:
         options = ["--max-depth", str(self.max_depth), "--adapters", ADAPTERS]
@@ -154,7 +154,7 @@ class Neighbour:
             if grader == "story":
                 self._check_stories(results)
             elif results:
-                self._history.saw_whole([one["id"] for one in submissions], results)
+                self._history.check_response([one["id"] for one in submissions], results)
             await asyncio.sleep(PAUSE_S)
 
     async def _post(self, grader: str, phase: Phase, submissions: list[Result]) -> list[Result]:
@@ -165,10 +165,10 @@ class Neighbour:
 
     def _write_programs(self) -> list[Result]:
         submissions = []
-        for completion in works(BATCH, GRADING_MS):
+        for completion in make_completions(BATCH, GRADING_MS):
             submissions.append(
                 {
-                    "id": self._history.enter(completion),
+                    "id": self._history.add(completion),
                     "completion": completion,
                     "task": {"tests": "let () = assert true"},
                 }
@@ -319,7 +319,7 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
         cluster = TenantCluster(folder, max_depth=arguments.max_depth)
-        stack.enter_context(cluster.standing())
+        stack.enter_context(cluster.running())
         comparing = compare(cluster, history, attacks, arguments.requests, arguments.stories)
         phases = asyncio.run(comparing)
         print(f"{platform.machine()}, {os.cpu_count()} cores\n")
