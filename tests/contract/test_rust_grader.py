@@ -517,3 +517,12 @@ def test_a_rubric_of_another_grader_is_no_default(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(settings))
     with pytest.raises(Misuse, match="rubric: no rubric 'ocaml/strict@1'"):
         RustGrader(file)
+
+
+def test_a_task_without_a_signature_is_logged_once(
+    rust_grader: RustGrader, caplog: pytest.LogCaptureFixture
+) -> None:
+    unsigned = {"tests": "use solution::f; #[test] fn logged_once() { assert_eq!(f(1), 2) }"}
+    for task in (unsigned, unsigned, INC):
+        grade(rust_grader, RIGHT, task)
+    assert caplog.text.count("has no signature") == 1

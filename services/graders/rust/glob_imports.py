@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -43,31 +44,51 @@ _HEAD = re.compile(r"\bimpl\b((?:[^{};]|\{[^{};]*\}){0,1000})\{")
 """The head of an `impl`, which may have constants in braces."""
 
 
-def find_globs(text: str, crate: str) -> Iterator[tuple[Token, Token]]:
-    """Yield first and last token of every import of everything from the answer's crate or a module
-    of it."""
-    opened: list[Token] = []
+@dataclass(frozen=True, slots=True)
+class GlobImport:
+    """An import of everything from somewhere."""
+
+    start: int
+    end: int
+    words: tuple[str, ...]
+    """From `use` to the semicolon."""
+
+    def is_plain(self, crate: str) -> bool:
+        """Is it `use solution::*;`, and not of a module?"""
+        return "".join(self.words).removeprefix("use").removeprefix("::") == f"{crate}::*;"
+
+    @property
+    def owner(self) -> str:
+        """What everything is imported from: `Shape` of `use solution::Shape::*;`."""
+        return self.words[-5] if self.words[-4:] == (":", ":", "*", ";") else ""
+
+
+def find_globs(text: str, crate: str) -> list[GlobImport]:
+    """Return the imports of everything from the answer's crate or a module of it."""
+    return [glob for glob in iter_globs(text) if crate in glob.words[:4]]
+
+
+def iter_globs(text: str) -> Iterator[GlobImport]:
+    """Yield the imports of everything from anywhere."""
+    words: list[str] = []
+    start = 0
     for token in code(text):
         if token.kind is Kind.NAME and token.text == "use":
-            opened = []
-        if opened or (token.kind is Kind.NAME and token.text == "use"):
-            opened.append(token)
-        if opened and token.text == ";":
-            words = [part.text for part in opened]
-            if crate in words[:4] and "*" in words:
-                yield opened[0], token
-            opened = []
-
-
-def is_plain(declaration: str, crate: str) -> bool:
-    """Is it `use solution::*;`, and not of a module?"""
-    return "".join(declaration.split()).removeprefix("use").removeprefix("::") == f"{crate}::*;"
+            start = token.start
+            words = []
+        if words or token.text == "use":
+            words.append(token.text)
+        if words and token.text == ";":
+            if "*" in words:
+                yield GlobImport(start, token.start + 1, tuple(words))
+            words = []
 
 
 def may_call_macros(task: RustTask) -> bool:
     """Return whether tests may call macros of an answer: others than the standard library's and
     their own, or by a path, or with more in scope than they name."""
-    if any(not is_plain(declaration, task.crate) for declaration in _list_globs(task)):
+    globs = find_globs(task.tests, task.crate)
+    if any(not glob.is_plain(task.crate) for glob in globs):
         return True
     words = ["", *(token.text for token in code(task.tests, task.edition)), "", ""]
     known = set(STD_MACROS) | _BEFORE_NOT
@@ -85,19 +106,12 @@ def may_call_macros(task: RustTask) -> bool:
     return False
 
 
-def _list_globs(task: RustTask) -> list[str]:
-    """Return the text of every import of everything from the answer."""
-    globs = []
-    for first, last in find_globs(task.tests, task.crate):
-        globs.append(task.tests[first.start : last.start + 1])
-    return globs
-
-
 def find_shadowed_method(task: RustTask, answer: RustAnswer) -> str | None:
     """Return a method of the standard library that tests call and a trait in their scope may stand
     in for."""
     called = _collect_called_methods(task) & STD_METHODS
-    trait_methods = called & _collect_trait_methods(answer) if _list_globs(task) else set()
+    has_globs = bool(find_globs(task.tests, task.crate))
+    trait_methods = called & _collect_trait_methods(answer) if has_globs else set()
     return min(trait_methods, default=None) or _find_lying_method(task, answer)
 
 

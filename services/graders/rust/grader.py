@@ -8,6 +8,7 @@ answer plays fair. Reports of the answer's process count only with the run's sec
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -58,6 +59,8 @@ from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
 from services.sandbox.memory_budget import BoxMemory
+
+log = logging.getLogger("gradus.worker")
 
 _CHECKED_TASKS = 1000
 """Tasks of which is kept whether their tests compile."""
@@ -147,6 +150,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self._checked_tasks: dict[bytes, str | None] = {}
         """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against
         some answer."""
+        self._unsigned: set[str] = set()
+        """Tests of tasks without a signature, of which the log knows."""
         self._remote: dict[_TaskKey, _RemoteTests | None] = {}
         """By task, the least recently used first; None where answer and tests share a process."""
         self._lock = threading.Lock()
@@ -176,6 +181,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         signature = parse_signature(task.signature, task.crate) if task.signature else None
         if why := _find_refusal(task, signature):
             raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
+        if signature is None and not task.cases:
+            self._log_missing_signature(submission)
         answer = read_answer(submission.completion, task, signature)
         answer = replace(answer, exports_macros=may_call_macros(task))
         attempt = _GradingAttempt(task, signature, answer, slot)
@@ -190,6 +197,20 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         except TooManyTokens:
             facts = _make_facts(Stage.CHECK, f"the answer has more than {MAX_TOKENS} tokens")
             return replace(facts, flags=(*answer.form.flags, "limit:tokens")), attempt.cpu_s
+
+    def _log_missing_signature(self, submission: TaskSubmission[RustTask]) -> None:
+        """Log, once per task, that tests see whatever its answers define."""
+        tests = submission.task.tests
+        if tests in self._unsigned:
+            return
+        if len(self._unsigned) >= _CHECKED_TASKS:
+            self._unsigned.clear()
+        self._unsigned.add(tests)
+        log.warning(
+            "the task of %s has no signature, so tests see whatever an answer defines:"
+            " `gradus tasks sign` derives one from a reference answer",
+            submission.id,
+        )
 
     def _collect_facts(self, attempt: _GradingAttempt) -> RustFacts:
         answer = attempt.answer
@@ -292,7 +313,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if compiled.status is CompileStatus.COMPILED:
             return None
         if attempt.remote:
-            tests = write_tests_file(task, signature)
+            tests = write_tests_file(task, signature, attempt.answer)
             compiled = self.compiler.compile_tests(tests, product, task, slot)
         for message in compiled.errors:
             if line := tests.find_task_line(message.outer_line):
@@ -303,7 +324,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         """Return what no answer can mend in the task, with its line."""
         signature = parse_signature(task.signature, task.crate) if task.signature else None
         without: set[int] = set()
-        compiled = self.compiler.compile_answer(build_stub(task, signature), task, slot)
+        stub = build_stub(task, signature)
+        compiled = self.compiler.compile_answer(stub, task, slot)
         for _ in range(_STUBS):
             if compiled.status is CompileStatus.COMPILED or not task.signature:
                 break
@@ -313,15 +335,14 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             if broken_items <= without:
                 break
             without |= broken_items
-            compiled = self.compiler.compile_answer(
-                build_stub(task, signature, without), task, slot
-            )
+            stub = build_stub(task, signature, without)
+            compiled = self.compiler.compile_answer(stub, task, slot)
         is_complete = compiled.status is CompileStatus.COMPILED and not without
         if compiled.status is not CompileStatus.COMPILED:  # nothing is known but names
             compiled = self.compiler.compile_answer(build_stub(task, None), task, slot)
         if compiled.status is not CompileStatus.COMPILED:
             return None
-        tests = write_tests_file(task, signature)
+        tests = write_tests_file(task, signature, stub)
         compiled = self.compiler.compile_tests(tests, compiled.product, task, slot)
         error = find_task_error(task, signature, compiled, tests, is_complete=is_complete)
         return error or find_signature_error(signature, compiled, tests, is_complete=is_complete)
@@ -472,9 +493,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if attempt.remote:
             tests = attempt.remote.dispatcher
         else:
-            names = {item.name for item in attempt.answer.items[attempt.answer.entry]}
-            mentioned = names & {token.text for token in code(task.tests)}
-            tests = write_tests_file(task, attempt.signature, mentioned, derived=derived)
+            tests = write_tests_file(task, attempt.signature, attempt.answer, derived=derived)
         compiled = attempt.add(self.compiler.compile_tests(tests, product, task, attempt.slot))
         if compiled.status is CompileStatus.BROKE:
             self._refuse_broken_box(attempt)

@@ -20,7 +20,7 @@ from gradus.extract import Answer
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.compile import Compiled, CompilerMessage, CompileStatus
-from services.graders.rust.glob_imports import find_globs, is_plain
+from services.graders.rust.glob_imports import find_globs
 from services.graders.rust.lexer import BEFORE_FUNCTION, Item, Kind, parse_inner_items
 from services.graders.rust.signature import Signature, get_first_word
 from services.graders.rust.syntax import (
@@ -363,12 +363,8 @@ def _is_task_error(
 ) -> bool:
     """Return whether it is an error of syntax, or of a name that no answer can bring to where the
     tests use it."""
-    imported = []
-    for a, b in find_globs(task.tests, task.crate):
-        imported.append(task.tests[a.start : b.start + 1])
-    brings_any = any(
-        signature is None or not is_plain(declaration, task.crate) for declaration in imported
-    )
+    globs = find_globs(task.tests, task.crate)
+    brings_any = any(signature is None or not glob.is_plain(task.crate) for glob in globs)
     if error.code is None:
         is_name = error.text.startswith("cannot find")  # a macro or an attribute
         return not is_name or not (brings_any or "macro_use" in task.tests)
