@@ -9,7 +9,7 @@ and maps, sorted). harness/value.rs makes it of values.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 
 from tree_sitter import Node
 
@@ -56,7 +56,7 @@ class _NoData(Exception):
 class DataReader:
     """Reads expressions in `source` that are data."""
 
-    def __init__(self, source: bytes, own_names: Collection[str]) -> None:
+    def __init__(self, source: bytes, own_names: Set[str]) -> None:
         """`own_names`: names that may mean something else than in the standard library."""
         self._source = source
         self._own_names = own_names

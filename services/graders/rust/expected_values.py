@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from tree_sitter import Node
@@ -120,7 +120,7 @@ def _iter_tests(items: Iterator[Declaration], path: str) -> Iterator[tuple[str, 
 
 
 def _extract_values(
-    source: bytes, function: Node, own_names: Collection[str]
+    source: bytes, function: Node, own_names: Set[str]
 ) -> Iterator[tuple[list[_Edit], str]]:
     """Yield edits of the text of a test, each with the canonical text of the value that they take
     out."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from gradus.tasks.rust import RustTask
 from services.graders.base.code import add_test_run, with_form
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
-from services.graders.rust.answer import RustAnswer, read_answer
+from services.graders.rust.answer import FORBIDDEN_IN_MACROS, RustAnswer, read_answer
 from services.graders.rust.compile import (
     FOREIGN_BLOCK,
     MAX_DIAGNOSTICS,
@@ -38,7 +37,7 @@ from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, remove_
 from services.graders.rust.remote_answer import Needs, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
-from services.graders.rust.signature import Signature, parse_signature
+from services.graders.rust.signature import Signature, read_signature
 from services.graders.rust.task_check import (
     build_library,
     build_stub,
@@ -153,7 +152,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self._unsigned: set[str] = set()
         """Tests of tasks without a signature, of which the log knows."""
         self._remote: dict[_TaskKey, _RemoteTests | None] = {}
-        """By task, the least recently used first; None where answer and tests share a process."""
+        """By task; None where answer and tests share a process."""
         self._lock = threading.Lock()
         """Guards `_remote`."""
         self.identify(
@@ -178,7 +177,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self, submission: TaskSubmission[RustTask], slot: int = 0, rubric: str = ""
     ) -> tuple[RustFacts, float]:
         task = submission.task
-        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        signature = read_signature(task)
         if why := _find_refusal(task, signature):
             raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
         if signature is None and not task.cases:
@@ -224,10 +223,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled = attempt.add(self.compiler.compile_answer(answer, attempt.task, attempt.slot))
         if compiled.status is CompileStatus.BROKE:
             self._refuse_broken_box(attempt)
-        if forbidden := _find_forbidden(compiled, attempt):
-            return forbidden
         facts = _build_facts(compiled, attempt)
-        if compiled.status is not CompileStatus.COMPILED:
+        if facts.stage is not Stage.CLIPPY:
             return facts
         derived = not find_own_equality(compiled, answer)
         return self._test_answer(attempt, facts, compiled.product, derived=derived)
@@ -270,7 +267,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         facts, _ = self.facts(submission, slot)
         total = facts.tests.total if facts.tests else 0
         task = submission.task
-        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        signature = read_signature(task)
         attempt = _GradingAttempt(task, signature, build_library(task, ""), slot)
         if task.cases or self._get_remote_tests(attempt):
             return total, total
@@ -295,7 +292,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         For the task's author: the message may hold text of the tests. `slot`: other than those that
         grade meanwhile.
         """
-        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        signature = read_signature(task)
         error = _find_refusal(task, signature)
         if error or task.cases:
             return error
@@ -322,7 +319,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
 
     def _find_task_error(self, task: RustTask, slot: int) -> str | None:
         """Return what no answer can mend in the task, with its line."""
-        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        signature = read_signature(task)
         without: set[int] = set()
         stub = build_stub(task, signature)
         compiled = self.compiler.compile_answer(stub, task, slot)
@@ -392,14 +389,12 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         """Return the tests of the task as a program of their own, if its signature allows that."""
         with self._lock:
             if attempt.key in self._remote:
-                remote = self._remote.pop(attempt.key)
-                self._remote[attempt.key] = remote
-                return remote
+                return self._remote[attempt.key]
         remote = self._compile_remote_tests(attempt)
         with self._lock:
+            if len(self._remote) >= _COMPILED_TASKS:
+                self._remote.clear()
             self._remote[attempt.key] = remote
-            if len(self._remote) > _COMPILED_TASKS:
-                del self._remote[next(iter(self._remote))]
         return remote
 
     def _compile_remote_tests(self, attempt: _GradingAttempt) -> _RemoteTests | None:
@@ -437,21 +432,17 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         pins = render_pins(attempt.signature) if attempt.signature else ""
         compiled = attempt.add(self.compiler.compile_answer(answer, task, slot, appended=pins))
         last = answer.files[answer.entry].count("\n") + 1
-        own_remarks = tuple(
-            remark
-            for remark in compiled.remarks
-            if remark.path != answer.entry or remark.line <= last
-        )
-        found_in_pins = len(
-            [error for error in own_remarks if error.severity is Severity.ERROR]
-        ) < len(compiled.errors)
-        if compiled.status is CompileStatus.BROKE or found_in_pins:
+        own_remarks = []
+        for remark in compiled.remarks:
+            if remark.path != answer.entry or remark.line <= last:
+                own_remarks.append(remark)
+            elif remark.severity is Severity.ERROR:
+                return None
+        if compiled.status is CompileStatus.BROKE:
             return None
-        compiled = replace(compiled, remarks=own_remarks)
-        if forbidden := _find_forbidden(compiled, attempt):
-            return forbidden
+        compiled = replace(compiled, remarks=tuple(own_remarks))
         facts = _build_facts(compiled, attempt)
-        if compiled.status is not CompileStatus.COMPILED:
+        if facts.stage is not Stage.CLIPPY:
             return facts
         linked = attempt.add(self.compiler.link(attempt.calls, compiled.product, task, slot))
         if not linked.product:
@@ -561,20 +552,11 @@ def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts |
             word = next((word for word in _OF_UNSAFE if word in remark.text), "unsafe")
             violations.append((word, remark.path, remark.line, remark.text))
         elif remark.code == FOREIGN_BLOCK and remark.path in answer.own_files:
-            violations.append(
-                (
-                    "extern",
-                    remark.path,
-                    remark.line,
-                    "an answer may not declare or link what is not Rust",
-                )
-            )
-    violations += [
-        ("PartialEq", place.path, place.line, _OWN_EQUALITY)
-        for place in find_own_equality(compiled, answer)
-        if not attempt.remote
-        and may_be_compared(attempt.task, attempt.signature, place, answer.own_files)
-    ]
+            violations.append(("extern", remark.path, remark.line, FORBIDDEN_IN_MACROS["extern"]))
+    places = () if attempt.remote else find_own_equality(compiled, answer)
+    for place in places:
+        if may_be_compared(attempt.task, attempt.signature, place, answer.own_files):
+            violations.append(("PartialEq", place.path, place.line, _OWN_EQUALITY))
     if not violations:
         return None
     diagnostics = (
@@ -588,7 +570,9 @@ def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts |
 
 
 def _build_facts(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
-    """Return what the compiler and the linter said of the answer."""
+    """Return what the compiler and the linter said of the answer; what is forbidden comes first."""
+    if forbidden := _find_forbidden(compiled, attempt):
+        return forbidden
     diagnostics = tuple(compiled.build_diagnostics(attempt.answer))
     if compiled.status in (CompileStatus.COMPILED, CompileStatus.REFUSED):
         return RustFacts(
@@ -624,16 +608,14 @@ def compute_checked_share(
     if any(error.code in _SYNTAX for error in errors):
         return 0.0
     declared = set(signature.names) if signature else None
-    lines: dict[str, list[int]] = {}
-    for error in sorted(errors, key=lambda error: error.line):
-        lines.setdefault(error.path, []).append(error.line)
-    bad, sound = set(unfit), set()
+    bad = set(unfit)
+    sound = set()
+    lines = {(error.path, error.line) for error in errors}
     for path, file_items in answer.items.items():
-        error_lines = lines.get(path, [])
         for number, item in enumerate(file_items):
-            known_as = item.name if path == answer.entry and item.name else f"{path}#{number}"
-            first = bisect_left(error_lines, item.first_line)
-            if first < bisect_right(error_lines, item.last_line):
+            name = item.name if path == answer.entry else ""
+            known_as = name or f"{path}#{number}"
+            if any((path, line) in lines for line in range(item.first_line, item.last_line + 1)):
                 bad.add(known_as)
             elif item.word not in _NO_CREDIT and (declared is None or known_as in declared):
                 sound.add(known_as)

@@ -22,6 +22,7 @@ from functools import lru_cache
 
 from tree_sitter import Node
 
+from gradus.tasks.rust import RustTask
 from services.graders.rust.syntax import (
     Declaration,
     find_child,
@@ -68,6 +69,10 @@ class Signature:
     else."""
     is_certain: bool = True
     """Its text can be parsed; else the compiler decides whether it is Rust."""
+
+
+def read_signature(task: RustTask) -> Signature | None:
+    return parse_signature(task.signature, task.crate) if task.signature else None
 
 
 @lru_cache(maxsize=256)
