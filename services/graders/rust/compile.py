@@ -46,6 +46,8 @@ lint."""
 _AMBIGUITY = "ambiguous_glob_imports"
 """Lint about a name that two imports of everything bring from other crates, where within a crate it
 is an error: the answer's own `Some` beside the prelude's."""
+_NOWHERE: Mapping[str, Any] = {"file_name": "", "line_start": 1, "column_start": 1}
+"""Where a message without a place stands."""
 _SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
 _UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
@@ -162,13 +164,9 @@ class Compiler:
             *toolchain.answer_flags,
             *self._build_flags(task),
         ]
-        # the compiler runs in the folder of the first
-        root = answer.files[answer.entry]
-        ordered = {
-            answer.entry: root,
-            **answer.files,
-            answer.entry: f"{root}\n{appended}" if appended else root,
-        }
+        ordered = {answer.entry: "", **answer.files}  # the compiler runs in the folder of the first
+        if appended:
+            ordered[answer.entry] += f"\n{appended}"
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
         lints = [*_FOREIGN]
         if not task.cases:
@@ -358,19 +356,19 @@ def _parse_remarks(stderr: bytes) -> Iterator[CompilerMessage]:
         for span in message.get("spans", ()):
             if span.get("is_primary"):
                 spans.append(_find_answer_span(span))
-        span = next(
-            (span for span in spans if span["file_name"].startswith(_CRATE)),
-            spans[0] if spans else None,
-        )
-        label = f": {span['label']}" if span and span.get("label") else ""
+        own_spans = [span for span in spans if span["file_name"].startswith(_CRATE)]
+        span = [*own_spans, *spans, _NOWHERE][0]
+        text = message["message"]
+        if span.get("label"):
+            text += f": {span['label']}"
         yield CompilerMessage(
-            path=span["file_name"].removeprefix(_CRATE + "/") if span else "",
-            line=span["line_start"] if span else 1,
-            column=span["column_start"] if span else 1,
+            path=span["file_name"].removeprefix(_CRATE + "/"),
+            line=span["line_start"],
+            column=span["column_start"],
             severity=Severity(message["level"]),
             code=(message.get("code") or {}).get("code"),
-            text=f"{message['message']}{label}".replace(f"{_CRATE}/", ""),
-            outer_line=_find_macro_call(span)["line_start"] if span else 1,
+            text=text.replace(f"{_CRATE}/", ""),
+            outer_line=_find_macro_call(span)["line_start"],
         )
 
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence, Set
 
 from tree_sitter import Node
 
+from services.graders.rust.syntax import list_parts
+
 MAX_TEXT = 1 << 16
 """Characters of the canonical text of a value."""
 _EMPTY = {
@@ -96,8 +98,8 @@ class DataReader:
     def _get_text(self, node: Node) -> str:
         return self._source[node.start_byte : node.end_byte].decode()
 
-    def _read_parts(self, node: Node) -> list[str]:
-        return [self._read(part) for part in list_parts(node)]
+    def _read_parts(self, node: Node, field: str = "") -> list[str]:
+        return [self._read(part) for part in list_parts(node, field)]
 
     def _read_array(self, node: Node) -> str:
         parts = self._read_parts(node)
@@ -111,10 +113,9 @@ class DataReader:
 
     def _read_call(self, node: Node) -> str:
         function = node.child_by_field_name("function")
-        arguments = node.child_by_field_name("arguments")
-        if function is None or arguments is None:
+        if function is None:
             raise _NoData
-        values = self._read_parts(arguments)
+        values = self._read_parts(node, "arguments")
         if function.type == "field_expression":
             owner, method = list_parts(function)
             value = self._read(owner)
@@ -142,11 +143,6 @@ class DataReader:
         if not self._own_names.isdisjoint(path.split("::")):
             raise _NoData
         return _STD.sub("", path)
-
-
-def list_parts(node: Node) -> list[Node]:
-    """Return its parts that are no comments."""
-    return [child for child in node.named_children if "comment" not in child.type]
 
 
 def _resolve_name(name: str) -> str:

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from gradus.tasks.rust import RustTask
-from services.graders.rust.data_expressions import DataReader, list_parts
+from services.graders.rust.data_expressions import DataReader
 from services.graders.rust.lexer import DEFINING
 from services.graders.rust.syntax import (
     Declaration,
     get_text,
     iter_declarations,
     iter_leaves,
+    list_parts,
     parse,
 )
 
@@ -124,10 +125,9 @@ def _extract_values(
 ) -> Iterator[tuple[list[_Edit], str]]:
     """Yield edits of the text of a test, each with the canonical text of the value that they take
     out."""
-    body = function.child_by_field_name("body")
     reader = DataReader(source, own_names)
     before = ""
-    for statement in body.named_children if body else ():
+    for statement in list_parts(function, "body"):
         is_certain = before != "attribute_item"
         before = statement.type
         if statement.type == "let_declaration":
@@ -137,10 +137,9 @@ def _extract_values(
         if statement.type == "expression_statement":
             call = statement.named_children[0]
         name = call.child_by_field_name("function")
-        arguments = call.child_by_field_name("arguments")
-        if not is_certain or name is None or arguments is None:
+        parts = list_parts(call, "arguments")
+        if not is_certain or name is None:
             continue
-        parts = list_parts(arguments)
         is_macro = source[name.end_byte : name.end_byte + 1] == b"!"
         taken = None
         if is_macro and get_text(name) == "assert_eq" and len(parts) > 1:

@@ -31,6 +31,7 @@ from services.graders.rust.syntax import (
     get_text,
     iter_declarations,
     list_fields,
+    list_parts,
     normalize,
     parse,
 )
@@ -204,13 +205,11 @@ class _Scope:
 
     @classmethod
     def read(cls, node: Node) -> _Scope:
-        parameters = node.child_by_field_name("type_parameters")
-        where_clause = find_child(node, "where_clause")
         generics = []
-        for parameter in parameters.named_children if parameters else ():
+        for parameter in list_parts(node, "type_parameters"):
             if parameter.type != "attribute_item":
                 generics.append(_read_parameter(parameter))
-        bounds = map(get_text, where_clause.named_children if where_clause else ())
+        bounds = map(get_text, list_parts(find_child(node, "where_clause")))
         return cls(tuple(sorted(generics, key=_is_type)), tuple(bounds))
 
     @property
@@ -262,14 +261,13 @@ def _build_type_pins(item: Declaration, path: str) -> Iterator[TypePin]:
     """Public fields of a struct, fields of an enum's variants: exactly as declared, and there."""
     scope = _Scope.read(item.node)
     of_type = f"{path}<{scope.arguments}>" if scope.arguments else path
-    body = item.node.child_by_field_name("body")
     if item.word == "enum":
-        for variant in body.named_children if body else ():
+        for variant in list_parts(item.node, "body"):
             if variant.type == "enum_variant":
                 yield _build_variant_pin(scope, of_type, path, item.name, variant)
         return
     public = []
-    for number, field in enumerate(list_fields(body)):
+    for number, field in enumerate(list_fields(item.node.child_by_field_name("body"))):
         if field.is_public:
             public.append((f"gradus_pinned.{field.name or number}", field.type_))
     if public:
@@ -361,8 +359,7 @@ class Function:
         scope = _Scope.read(node)
         takes = []
         has_receiver = False
-        parameters = node.child_by_field_name("parameters")
-        for parameter in parameters.named_children if parameters else ():
+        for parameter in list_parts(node, "parameters"):
             if parameter.type == "self_parameter":
                 takes.append(get_text(parameter).removeprefix("mut ").replace("self", "Self"))
                 has_receiver = True

@@ -29,8 +29,10 @@ from services.graders.rust.syntax import (
     get_field,
     get_text,
     iter_declarations,
+    list_parts,
     normalize,
     parse,
+    read_declarations,
 )
 from services.graders.rust.tests_file import TestsFile
 
@@ -187,8 +189,7 @@ def _build_generic_uses(node: Node) -> str:
     """Return what makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the
     arguments of a tuple."""
     uses = []
-    parameters = node.child_by_field_name("type_parameters")
-    for parameter in parameters.named_children if parameters else ():
+    for parameter in list_parts(node, "type_parameters"):
         if parameter.type == "lifetime_parameter":
             uses.append(f"&{get_field(parameter, 'name')} (),")
         elif parameter.type == "type_parameter":
@@ -224,7 +225,7 @@ def _collect_declared(signature_text: str) -> tuple[set[str], set[str]]:
     """Return names of declared items, and of functions and constants of types."""
     names: set[str] = set()
     methods: set[str] = set()
-    for item in iter_declarations(parse(normalize(signature_text))):
+    for item in read_declarations(signature_text):
         names.add(item.name)
         if item.word == "impl" and not item.node.child_by_field_name("trait"):
             methods.update(inner.name for inner in item.list_members())
@@ -265,16 +266,15 @@ def _publish_item(item: Item) -> Iterator[_Edit]:
 def find_declaration_error(signature_text: str, compiled: Compiled) -> tuple[str | None, set[int]]:
     """Return what of the signature is no Rust, with its line; else the numbers of the items that
     the stub has to lack."""
-    spans = [
-        (item.first_line, item.last_line)
-        for item in iter_declarations(parse(normalize(signature_text)))
-    ]
+    declared = read_declarations(signature_text)
     without: set[int] = set()
     for error in compiled.errors:
         line = error.line - 1
         if error.code not in _OF_PARTS | _UNRESOLVED and line > 0:
             return f"line {line} of its signature: {error.text}", set()
-        without |= {number for number, (first, last) in enumerate(spans) if first <= line <= last}
+        for number, item in enumerate(declared):
+            if item.first_line <= line <= item.last_line:
+                without.add(number)
     return None, without
 
 
