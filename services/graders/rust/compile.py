@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import dropwhile
 from types import MappingProxyType
 from typing import Any
 
@@ -110,10 +111,11 @@ class Compiled:
     @property
     def lints(self) -> dict[str, int]:
         """Warnings by name."""
-        named = (remark.code for remark in self.remarks if remark.severity is Severity.WARNING)
-        return dict(
-            sorted(Counter(code for code in named if code and code != FOREIGN_BLOCK).items())
-        )
+        counts: Counter[str] = Counter()
+        for remark in self.remarks:
+            if remark.severity is Severity.WARNING and remark.code not in (None, "", FOREIGN_BLOCK):
+                counts[remark.code or ""] += 1
+        return dict(sorted(counts.items()))
 
     def build_diagnostics(self, answer: RustAnswer) -> Iterator[Diagnostic]:
         for remark in self.remarks[:MAX_DIAGNOSTICS]:
@@ -182,16 +184,14 @@ class Compiler:
             # more than a warning. That is true of `-F unsafe-code` too, whose warnings stand for
             # errors here.
             again = self._compile(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files)
-            named = (
-                remark
-                for remark in again.remarks
-                if remark.severity is Severity.ERROR or remark.code in FORBIDDEN
-            )
-            warnings = tuple(
-                replace(remark, severity=Severity.WARNING) for remark in compiled.remarks
-            )
+            remarks = []
+            for remark in again.remarks:
+                if remark.severity is Severity.ERROR or remark.code in FORBIDDEN:
+                    remarks.append(remark)
+            for remark in compiled.remarks:
+                remarks.append(replace(remark, severity=Severity.WARNING))
             cpu_s = compiled.cpu_s + again.cpu_s
-            return replace(again, remarks=(*named, *warnings), cpu_s=cpu_s)
+            return replace(again, remarks=tuple(remarks), cpu_s=cpu_s)
         return compiled
 
     def compile_tests(
@@ -264,7 +264,8 @@ class Compiler:
         ]
 
     def _get_server(self, slot: int, compiler: str, mounts: Mapping[str, str]) -> CompileServer:
-        if server := self._servers.get((slot, compiler)):
+        server = self._servers.get((slot, compiler))
+        if server:
             return server
         command = Command(
             argv=(compiler,),
@@ -305,10 +306,13 @@ def _parse_linker_command(output: str) -> tuple[str, ...]:
     What it makes itself, `symbols.o`, keeps nothing that tests do not use anyway.
     """
     words = shlex.split(output)
-    command = words[next(at for at, word in enumerate(words) if "=" not in word) :]
-    places = {f"{PLACE}/toy": PRODUCT}
-    named = (places.get(word, _OBJECT if word.endswith(".rcgu.o") else word) for word in command)
-    return tuple(word for word in named if not word.endswith("/symbols.o"))
+    command = []
+    for word in dropwhile(lambda word: "=" in word, words):
+        if word.endswith(".rcgu.o"):
+            command.append(_OBJECT)
+        elif not word.endswith("/symbols.o"):
+            command.append(word.replace(f"{PLACE}/toy", PRODUCT))
+    return tuple(command)
 
 
 def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
@@ -330,7 +334,7 @@ def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
         status = CompileStatus.LIMIT
     elif done.ended is ServerExit.EXIT and done.code == 0 and done.product:
         status = CompileStatus.COMPILED
-    elif any(remark.severity is Severity.ERROR for remark in remarks):
+    elif Compiled(CompileStatus.REFUSED, b"", remarks).errors:
         status = CompileStatus.REFUSED
     else:
         status = CompileStatus.BROKE

@@ -28,11 +28,11 @@ _FROM = {"String::from": '"', "Vec::from": "[", "VecDeque::from": "["}
 _WRAPPERS = {"Some": "S", "Ok": "K", "Err": "E"}
 _CONSTANTS = {
     "None": "N",
-    **{f"{path}Less": "o-1" for path in ("", "Ordering::")},
-    **{f"{path}Equal": "o0" for path in ("", "Ordering::")},
-    **{f"{path}Greater": "o1" for path in ("", "Ordering::")},
-    **{f"{name}::INFINITY": ".inf" for name in ("f32", "f64")},
-    **{f"{name}::NEG_INFINITY": ".-inf" for name in ("f32", "f64")},
+    "Less": "o-1",
+    "Equal": "o0",
+    "Greater": "o1",
+    **dict.fromkeys(("f32::INFINITY", "f64::INFINITY"), ".inf"),
+    **dict.fromkeys(("f32::NEG_INFINITY", "f64::NEG_INFINITY"), ".-inf"),
 }
 _SAME = {
     '"': frozenset({"to_string", "to_owned", "into", "as_str", "clone"}),
@@ -48,7 +48,9 @@ _BOUND = re.compile(r"([iu])(8|16|32|64|128|size)::(MAX|MIN)")
 _ESCAPE = re.compile(r"\\(?:\n\s*|x([0-9a-fA-F]{2})|u\{([0-9a-fA-F_]+)\}|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\", "'": "'", '"': '"'}
 _TYPE_ARGUMENTS = re.compile(r"\s|::\s*<[^()]*>")
-_STD = re.compile(r"std::(?:(?:collections|cmp|string|vec)::)?|(?:Option|Result)::(?=[A-Z])")
+_STD = re.compile(
+    r"std::(?:(?:collections|cmp|string|vec)::)?|(?:Option|Result|Ordering)::(?=[A-Z])"
+)
 
 
 class _NoData(Exception):

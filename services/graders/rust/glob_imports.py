@@ -9,7 +9,7 @@ error. Searched for here is what is none: macros, and methods in place of the st
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
@@ -18,9 +18,9 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.lexer import (
     Kind,
-    Token,
     code,
     compute_group_ends,
+    list_texts,
 )
 
 STD_MACROS = frozenset((Path(__file__).parent / "std_macros.txt").read_text().split())
@@ -94,7 +94,7 @@ def may_call_macros(task: RustTask) -> bool:
     their own, or by a path, or with more in scope than they name."""
     globs = find_globs(task.tests, task.crate)
     is_scope_open = any(not glob.is_plain(task.crate) for glob in globs)
-    text = " ".join(_list_texts(code(task.tests, task.edition)))
+    text = " ".join(list_texts(code(task.tests, task.edition)))
     called = set(map("".join, _MACRO_CALL.findall(text)))
     called -= STD_MACROS | _BEFORE_NOT | set(_MACRO.findall(text))
     imported = STD_MACROS.intersection(_IMPORTED.findall(text))
@@ -112,8 +112,8 @@ def find_shadowed_method(task: RustTask, answer: RustAnswer) -> str | None:
 
 def _collect_trait_methods(answer: RustAnswer) -> set[str]:
     """Return names of functions in public traits; every word where a macro may make one."""
-    all_words = [_list_texts(tokens) for tokens in answer.tokens.values()]
-    has_macros = any("macro_rules" in words for words in all_words)
+    all_words = list(map(list_texts, answer.tokens.values()))
+    has_macros = "macro_rules" in chain.from_iterable(all_words)
     names: set[str] = set()
     for words, tokens in zip(all_words, answer.tokens.values(), strict=True):
         group_ends = compute_group_ends(tokens)
@@ -138,7 +138,7 @@ def _find_lying_method(task: RustTask, answer: RustAnswer) -> str | None:
     """Return a method by which tests judge a result, and that the answer defines, or an
     operator."""
     judging = _collect_called_methods(task) & _JUDGING
-    words = _list_texts(chain.from_iterable(answer.tokens.values()))
+    words = list_texts(chain.from_iterable(answer.tokens.values()))
     pattern = r"\bfn (\w+)" if "macro_rules" in words else r"\bpub (?:const |async )*fn (\w+)"
     functions = set(re.findall(pattern, " ".join(words)))
     if ("fn", "$") in pairwise(words):
@@ -162,7 +162,7 @@ def _iter_lying_operators(
     hidden = {"$", *(name for _, name in types)}
     if "macro_rules" in words:
         hidden.update(word for word in words if word[0].isupper())
-    hidden -= {token.text for token in code(task.tests)}
+    hidden.difference_update(list_texts(code(task.tests)))
     if not aliases & results:
         hidden &= results
     for head in _HEAD.findall(text):
@@ -182,10 +182,6 @@ def _collect_result_types(text: str) -> set[str]:
     return types
 
 
-def _list_texts(tokens: Iterable[Token]) -> list[str]:
-    return [token.text for token in tokens]
-
-
 def _collect_called_methods(task: RustTask) -> set[str]:
     """Return names of methods and associated functions."""
-    return set(_METHOD.findall(" ".join(_list_texts(code(task.tests)))))
+    return set(_METHOD.findall(" ".join(list_texts(code(task.tests)))))

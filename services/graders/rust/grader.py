@@ -33,7 +33,7 @@ from services.graders.rust.compile import (
 from services.graders.rust.config import RustConfig
 from services.graders.rust.equality_lints import Place, may_be_compared
 from services.graders.rust.glob_imports import find_shadowed_method, may_call_macros
-from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, remove_comments
+from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, list_texts, remove_comments
 from services.graders.rust.remote_answer import Needs, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
@@ -178,7 +178,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     ) -> tuple[RustFacts, float]:
         task = submission.task
         signature = read_signature(task)
-        if why := _find_refusal(task, signature):
+        why = _find_refusal(task, signature)
+        if why:
             raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
         if signature is None and not task.cases:
             self._log_missing_signature(submission)
@@ -240,7 +241,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             raise SandboxFault(f"the compiler does not run in its box: {toy.status}: {toy.remarks}")
         file = write_tests_file(task, None)
         tests = self.compiler.compile_tests(file, toy.product, task, attempt.slot)
-        if doubt := self.runner.run_tests(tests.product, task).doubt:
+        doubt = self.runner.run_tests(tests.product, task).doubt
+        if doubt:
             raise SandboxFault(f"programs do not start in their box: {doubt}")
 
     def _refuse_broken_task(self, attempt: _GradingAttempt) -> None:
@@ -249,11 +251,11 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         task = attempt.task
         key = hashlib.sha256(task.model_dump_json().encode()).digest()
         if key not in self._checked_tasks:
-            error = self._find_task_error(task, attempt.slot)
             if len(self._checked_tasks) >= _CHECKED_TASKS:
                 self._checked_tasks.clear()
-            self._checked_tasks[key] = error
-        if error := self._checked_tasks[key]:
+            self._checked_tasks[key] = self._find_task_error(task, attempt.slot)
+        error = self._checked_tasks[key]
+        if error:
             raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
 
     def count_outside_tests(
@@ -313,7 +315,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             tests = write_tests_file(task, signature, attempt.answer)
             compiled = self.compiler.compile_tests(tests, product, task, slot)
         for message in compiled.errors:
-            if line := tests.find_task_line(message.outer_line):
+            line = tests.find_task_line(message.outer_line)
+            if line:
                 return f"line {line} of its tests, with the reference answer: {message.text}"
         return None
 
@@ -351,7 +354,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if task.cases:
             return self._apply_run(attempt, facts, self.runner.run_cases(product, task))
         compiled, tests = self._compile_tests(attempt, product, derived=derived)
-        if attempt.signature is None and (name := find_shadowed_method(task, attempt.answer)):
+        name = None
+        if attempt.signature is None:
+            name = find_shadowed_method(task, attempt.answer)
+        if name:
             why = (
                 f"a trait of the answer may stand in for the standard library's `{name}`, which the"
                 " tests call"
@@ -452,12 +458,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     def _get_calls(self, attempt: _GradingAttempt) -> bytes:
         """Return the calls compiled for any answer, if they can be. The second answer to a task has
         them compiled: one answer alone would pay for what others use."""
-        remote, signature, task, slot = (
-            attempt.remote,
-            attempt.signature,
-            attempt.task,
-            attempt.slot,
-        )
+        remote, signature = attempt.remote, attempt.signature
+        task, slot = attempt.task, attempt.slot
         if remote is None or signature is None or not signature.is_plain:
             return b""
         with self._lock:
@@ -516,15 +518,17 @@ def _has_tests(task: RustTask) -> bool:
     """Return whether the tests have a test, or macros of files or crates may make some."""
     if task.cases or task.files or task.dependencies:
         return True
-    return any(token.text == "test" for token in code(task.tests))
+    return "test" in list_texts(code(task.tests))
 
 
 def _find_refusal(task: RustTask, signature: Signature | None) -> str | None:
     """Why no answer can be judged, as far as the task's own text shows."""
     if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
         return f"no answer can be a crate {task.crate!r}"
-    if signature is None or signature.refused:
-        return signature.refused if signature else None
+    if signature is None:
+        return None
+    if signature.refused:
+        return signature.refused
     if signature.is_certain and not (signature.names or signature.pins):
         return "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
     return None
@@ -559,36 +563,36 @@ def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts |
             violations.append(("PartialEq", place.path, place.line, _OWN_EQUALITY))
     if not violations:
         return None
-    diagnostics = (
-        Diagnostic(
-            stage=Stage.CHECK, line=line, code=code, message=answer.format_message(path, why)
-        )
-        for code, path, line, why in violations[:MAX_DIAGNOSTICS]
-    )
-    flags = dict.fromkeys(f"forbidden:{code}" for code, *_ in violations)
-    return RustFacts(Stage.CHECK, flags=tuple(flags), diagnostics=tuple(diagnostics))
+    diagnostics = []
+    flags = {}
+    for code_, path, line, why in violations:
+        message = answer.format_message(path, why)
+        diagnostics.append(Diagnostic(stage=Stage.CHECK, line=line, code=code_, message=message))
+        flags[f"forbidden:{code_}"] = True
+    kept = tuple(diagnostics[:MAX_DIAGNOSTICS])
+    return RustFacts(Stage.CHECK, flags=tuple(flags), diagnostics=kept)
 
 
 def _build_facts(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
     """Return what the compiler and the linter said of the answer; what is forbidden comes first."""
-    if forbidden := _find_forbidden(compiled, attempt):
+    forbidden = _find_forbidden(compiled, attempt)
+    if forbidden:
         return forbidden
     diagnostics = tuple(compiled.build_diagnostics(attempt.answer))
-    if compiled.status in (CompileStatus.COMPILED, CompileStatus.REFUSED):
+    stages = {CompileStatus.COMPILED: Stage.CLIPPY, CompileStatus.REFUSED: Stage.CHECK}
+    if compiled.status in stages:
         return RustFacts(
-            Stage.CLIPPY if compiled.status is CompileStatus.COMPILED else Stage.CHECK,
+            stages[compiled.status],
             typed_share=compute_checked_share(attempt.answer, attempt.signature, compiled.errors),
             diagnostics=diagnostics,
             lints=compiled.lints,
         )
-    limit = compiled.status is CompileStatus.LIMIT
-    if limit:
+    why = "the answer breaks the compiler"
+    flag = "compiler:crash"
+    if compiled.status is CompileStatus.LIMIT:
         why = "the compiler did not come to an end within its limits"
-    else:
-        why = "the answer breaks the compiler"
-    return replace(
-        _make_facts(Stage.CHECK, why), flags=("limit:compile" if limit else "compiler:crash",)
-    )
+        flag = "limit:compile"
+    return replace(_make_facts(Stage.CHECK, why), flags=(flag,))
 
 
 def compute_checked_share(
@@ -630,12 +634,14 @@ def _report_misfit(
 ) -> RustFacts:
     """The tests do not compile against this answer. Says what is declared and missing, and nothing
     of the tests."""
-    pins = filter(None, (tests.pins.get(error.line) for error in compiled.errors))
-    unfit = dict.fromkeys(pin.name for pin in pins)
+    unfit = {}
+    for error in compiled.errors:
+        if error.line in tests.pins:
+            name = tests.pins[error.line].name
+            unfit[name] = f"`{name}` is missing, or has another type than the task declares"
     if compiled.status is CompileStatus.LIMIT:
         facts = replace(facts, flags=(*facts.flags, "limit:compile"))
-    why = [f"`{name}` is missing, or has another type than the task declares" for name in unfit]
-    why = why or [
+    why = list(unfit.values()) or [
         "the tests do not compile against this answer: something they use is missing or has another"
         " type"
     ]

@@ -293,8 +293,8 @@ class _Programs:
             self._closed.add(name)
         else:
             fields = list_fields(body)
-            opening = "{" if body.type == "field_declaration_list" else "("
-            is_built = re.search(rf"\b{name}\s*{re.escape(opening)}", self._task.tests)
+            opening = re.escape(_get_brackets(body)[0])
+            is_built = re.search(rf"\b{name}\s*{opening}", self._task.tests)
             # a struct that no test builds may have private fields beside the declared ones
             if not is_built or not all(field.is_public for field in fields):
                 raise _Unsupported
@@ -515,8 +515,8 @@ class _Programs:
         if not owner and "Self" in result:
             raise _Unsupported
         call = self._add_call(callee, arguments, changed, moves=moves, owner=owner)
-        returned = f" -> {result}" if result else ""
-        return f"fn {get_name(node)}{lifetimes}({', '.join(declared)}){returned} {{ {call} }}"
+        returned = result or "()"
+        return f"fn {get_name(node)}{lifetimes}({', '.join(declared)}) -> {returned} {{ {call} }}"
 
     def _add_call(
         self,
@@ -573,9 +573,7 @@ class _Programs:
 
 
 def _get_brackets(body: Node | None) -> str:
-    if body is None:
-        return ""
-    return "{}" if body.type == "field_declaration_list" else "()"
+    return {"field_declaration_list": "{}"}.get(body.type, "()") if body else ""
 
 
 def _render_wire(path: str, variants: Sequence[tuple[str, str, list[Field]]]) -> str:

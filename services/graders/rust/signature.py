@@ -155,12 +155,14 @@ def _build_item_pins(item: Declaration, path: str) -> Iterator[TypePin]:
         case "struct" | "enum":
             yield from _build_type_pins(item, path)
         case "const" | "static":
-            if type_ := get_field(node, "type"):
+            type_ = get_field(node, "type")
+            if type_:
                 yield _build_place_pin(
                     _Scope(), "", f"&{path}", [("*gradus_pinned", type_)], item.name
                 )
         case "type":
-            if type_ := get_field(node, "type"):
+            type_ = get_field(node, "type")
+            if type_:
                 yield _build_place_pin(_Scope(), path, "", [("*gradus_pinned", type_)], item.name)
         case "trait":
             yield from _build_trait_pins(item, path)
@@ -170,10 +172,10 @@ def _build_item_pins(item: Declaration, path: str) -> Iterator[TypePin]:
 
 def _build_trait_pins(item: Declaration, path: str) -> Iterator[TypePin]:
     scope = _Scope.read(item.node)
-    arguments = f"<{scope.arguments}>" if scope.arguments else ""
-    implementor = f"{_IMPLEMENTOR}: {path}{arguments}"
+    trait = scope.apply(path)
+    implementor = f"{_IMPLEMENTOR}: {trait}"
     outer = replace(scope, generics=(*scope.generics, implementor))
-    yield from _build_member_pins(item, _IMPLEMENTOR, f"{path}{arguments}", outer, item.name)
+    yield from _build_member_pins(item, _IMPLEMENTOR, trait, outer, item.name)
     bounds = get_field(item.node, "bounds").removeprefix(":")
     if bounds and not scope.generics:
         bound = f"fn has<T: ?Sized + {bounds}>() {{}}"
@@ -212,11 +214,10 @@ class _Scope:
         bounds = map(get_text, list_parts(find_child(node, "where_clause")))
         return cls(tuple(sorted(generics, key=_is_type)), tuple(bounds))
 
-    @property
-    def arguments(self) -> str:
-        """`'a, T, N` of `'a: 'b, T: Clone, const N: usize`."""
+    def apply(self, path: str) -> str:
+        """Return `path<'a, T, N>` for the parameters `'a: 'b, T: Clone, const N: usize`."""
         names = [part.partition(":")[0].removeprefix("const ") for part in self.generics]
-        return ", ".join(names)
+        return f"{path}<{', '.join(names)}>" if names else path
 
     @property
     def parameters(self) -> str:
@@ -260,7 +261,7 @@ def _build_member_pins(
 def _build_type_pins(item: Declaration, path: str) -> Iterator[TypePin]:
     """Public fields of a struct, fields of an enum's variants: exactly as declared, and there."""
     scope = _Scope.read(item.node)
-    of_type = f"{path}<{scope.arguments}>" if scope.arguments else path
+    of_type = scope.apply(path)
     if item.word == "enum":
         for variant in list_parts(item.node, "body"):
             if variant.type == "enum_variant":
@@ -369,7 +370,7 @@ class Function:
             elif parameter.type != "attribute_item":
                 takes.append(get_text(parameter))
         modifiers = find_child(node, "function_modifiers")
-        extern = find_child(modifiers, "extern_modifier") if modifiers else None
+        extern = get_text(find_child(modifiers, "extern_modifier"))
         return cls(
             scope,
             tuple(takes),
@@ -377,7 +378,7 @@ class Function:
             has_types=any(map(_is_type, scope.generics)),
             has_receiver=has_receiver,
             is_async="async" in get_text(modifiers).split(),
-            abi=f"{get_text(extern)} " if extern else "",
+            abi=f"{extern} ".lstrip(),
         )
 
     @property
@@ -417,7 +418,9 @@ class Function:
             takes.append(f"gradus_{number}: {type_}")
         call = f"{callee}({', '.join(names)})"
         head = f"fn {name}<{scope.parameters}>({', '.join(takes)}){self._result}{scope.where_text}"
-        return f"async {head} {{ {call}.await }}" if self.is_async else f"{head} {{ {call} }}"
+        if self.is_async:
+            return f"async {head} {{ {call}.await }}"
+        return f"{head} {{ {call} }}"
 
     def resolve_receiver(self, receiver: str, outer: _Scope, trait: str) -> Function:
         """Return this function outside of its `impl` block, with `receiver` for `self` and `Self`;

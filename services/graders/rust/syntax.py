@@ -121,8 +121,9 @@ def list_parts(node: Node | None, field: str = "") -> list[Node]:
     return [child for child in children if "comment" not in child.type]
 
 
-def find_child(node: Node, kind: str) -> Node | None:
-    return next((child for child in node.children if child.type == kind), None)
+def find_child(node: Node | None, kind: str) -> Node | None:
+    children = node.children if node else []
+    return next((child for child in children if child.type == kind), None)
 
 
 def iter_nodes(node: Node) -> Iterator[Node]:

@@ -21,7 +21,7 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.compile import Compiled, CompilerMessage, CompileStatus
 from services.graders.rust.glob_imports import find_globs
-from services.graders.rust.lexer import BEFORE_FUNCTION, Item, Kind, parse_inner_items
+from services.graders.rust.lexer import BEFORE_FUNCTION, Item, Kind, list_texts, parse_inner_items
 from services.graders.rust.signature import Signature, get_first_word
 from services.graders.rust.syntax import (
     Declaration,
@@ -113,7 +113,8 @@ def build_library(task: RustTask, text: str) -> RustAnswer:
 def _iter_edits(declared: Sequence[Declaration], without: Collection[int]) -> Iterator[_Edit]:
     traits: dict[str, str] = {}
     for item in declared:
-        if trait := get_field(item.node, "trait"):
+        trait = get_field(item.node, "trait")
+        if trait:
             name = get_first_word(get_field(item.node, "type"))
             traits[name] = f"{traits.get(name, '')} {trait}"
     for number, item in enumerate(declared):
@@ -144,7 +145,8 @@ def _iter_item_edits(item: Declaration, traits: Collection[str]) -> Iterator[_Ed
     elif item.word in ("const", "static"):
         yield from _add_value(node)
     elif item.word == "struct" and not has_body:
-        if uses := _build_generic_uses(node):
+        uses = _build_generic_uses(node)
+        if uses:
             yield last, last, f"(::std::marker::PhantomData<({uses})>)"
     elif item.word == "impl":
         if not has_body:
@@ -169,8 +171,11 @@ def _make_public(node: Node) -> Iterator[_Edit]:
 
 def _add_body(node: Node) -> _Edit:
     body = node.child_by_field_name("body")
-    start = body.start_byte if body else node.end_byte - 1
-    lines = body.end_point[0] - body.start_point[0] if body else 0
+    start = node.end_byte - 1
+    lines = 0
+    if body:
+        start = body.start_byte
+        lines = body.end_point[0] - body.start_point[0]
     text = " { loop {} }"
     result = node.child_by_field_name("return_type")
     if result and result.type == "abstract_type":
@@ -244,16 +249,13 @@ def _is_of_trait(item: Item) -> bool:
 
 def _publish_item(item: Item) -> Iterator[_Edit]:
     """`pub` where it is missing, and in place of `pub(crate)`."""
-    at = next(
-        n
-        for n, token in enumerate(item.body)
-        if token.kind is Kind.NAME and token.text == item.word
-    )
+    words = list_texts(item.body)
+    at = words.index(item.word)
     while at and (item.body[at - 1].text in BEFORE_FUNCTION or item.body[at - 1].kind is Kind.TEXT):
         at -= 1
     before = item.body[at - 1].text if at else ""
     if before == ")":
-        opening = max(n for n in range(at) if item.body[n].text == "(")
+        opening = at - words[at::-1].index("(")
         last = item.body[at - 1]
         yield item.body[opening].start, last.start + len(last.text), ""
     elif before != "pub":
@@ -293,9 +295,9 @@ def find_task_error(
     """
     if compiled.status is not CompileStatus.REFUSED:
         return None
-    located_errors = [(tests.find_task_line(error.outer_line), error) for error in compiled.errors]
     of_tests = []
-    for line, error in located_errors:
+    for error in compiled.errors:
+        line = tests.find_task_line(error.outer_line)
         if line is not None:
             of_tests.append((line, error))
     for line, error in of_tests:
@@ -346,7 +348,8 @@ def find_signature_error(
     """Return the declaration that not even a stub made of it meets. `is_complete`: the stub has all
     that is declared."""
     for error in compiled.errors:
-        if pin := tests.pins.get(error.line):
+        pin = tests.pins.get(error.line)
+        if pin:
             name = _NAME.search(error.text)
             unknown = (
                 error.code in _UNRESOLVED and "in this scope" in error.text and name is not None
@@ -377,10 +380,9 @@ def _is_task_error(
     name_match = _NAME.search(error.text)
     if error.code not in _UNRESOLVED or name_match is None:
         return False
-    declared = signature.names if signature is not None and not is_complete else ()
-    if of_root := re.search(
-        rf"import `{task.crate}::(\w+)`|`(\w+)` in crate `{task.crate}`", error.text
-    ):
+    pattern = rf"import `{task.crate}::(\w+)`|`(\w+)` in crate `{task.crate}`"
+    of_root = re.search(pattern, error.text)
+    if of_root:
         name = of_root[1] or of_root[2]
         if any(path.startswith((f"src/{name}.", f"src/{name}/")) for path in task.files):
             return False
@@ -388,4 +390,5 @@ def _is_task_error(
     if brings_any or f"`{task.crate}" in error.text:
         return False
     is_import = error.text.startswith("unresolved import")
-    return ("in this scope" in error.text or is_import) and name_match[1] not in declared
+    is_declared = signature is not None and name_match[1] in signature.names
+    return ("in this scope" in error.text or is_import) and not (is_declared and not is_complete)

@@ -15,6 +15,7 @@ was judged otherwise.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,14 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.expected_values import TOLD, split
 from services.graders.rust.glob_imports import find_globs, iter_globs
-from services.graders.rust.lexer import Kind, code, find_group_end, list_variants, tokens
+from services.graders.rust.lexer import (
+    Kind,
+    code,
+    find_group_end,
+    list_texts,
+    list_variants,
+    tokens,
+)
 from services.graders.rust.signature import Signature, TypePin
 from services.graders.rust.toolchain import HARNESS_CRATE
 
@@ -122,6 +130,7 @@ macro_rules! {name} {{
 code of that."""
 
 
+_COMPUTED = re.compile(r"\bconst (?:_ |\{)")
 _NO_VARIABLES = frozenset({"_", "self", "super", "crate"})
 """Words that not even `r#` makes a variable."""
 _FIELDS = ("tests", "signature", "crate", "edition", "dependencies")
@@ -169,7 +178,7 @@ def write_tests_file(
     `derived`: the answer derives `PartialEq`, or the task declares that it need not.
     """
     derived = derived or bool(signature and signature.own_equality)
-    words = {token.text for token in code(task.tests)}
+    words = set(list_texts(code(task.tests)))
     items = answer.items[answer.entry] if answer else ()
     declared = signature.names if signature else sorted({item.name for item in items} & words)
     variants = []
@@ -253,10 +262,7 @@ def _render_assertions(task: RustTask, derived: bool) -> str:
         templates.append(_TOLD.format(name=TOLD, harness=harness))
     test_tokens = code(task.tests)
     # `const _: () = assert!(..)`: code that is computed by the compiler cannot call the harness.
-    if not any(
-        token.text == "const" and next_.text in ("_", "{")
-        for token, next_ in zip(test_tokens, test_tokens[1:], strict=False)
-    ):
+    if not _COMPUTED.search(" ".join(list_texts(test_tokens))):
         templates.append(_ASSERTION.format(harness=harness))
     return " ".join(" ".join(templates).split())
 
@@ -319,6 +325,9 @@ def _render_variants(path: str, enum: str, names: Sequence[str]) -> str:
 
 def _render_bindings(text: str) -> str:
     """Return parameters that have the words of `text` for names."""
-    words = {token.text.removeprefix("r#") for token in code(text) if token.kind is Kind.NAME}
-    variables = sorted(word for word in words - _NO_VARIABLES if word.islower())
-    return ", ".join(f"r#{word} @ _: ()" for word in variables)
+    bindings = set()
+    for token in code(text):
+        word = token.text.removeprefix("r#")
+        if token.kind is Kind.NAME and word.islower() and word not in _NO_VARIABLES:
+            bindings.add(f"r#{word} @ _: ()")
+    return ", ".join(sorted(bindings))
