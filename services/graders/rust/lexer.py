@@ -281,13 +281,6 @@ def compute_group_ends(stream: Sequence[Token]) -> list[int]:
     return group_ends
 
 
-def find_group_end(stream: Sequence[Token], position: int) -> int:
-    """Behind the bracketed group that starts at `position`, or behind the one token there."""
-    if position < len(stream):
-        return position + compute_group_ends(stream[position:])[0]
-    return len(stream)
-
-
 def parse_inner_items(item: Item) -> list[Item]:
     """Return the items of a module, a trait or an `impl`; none where it has no braces."""
     words = list_texts(item.body)

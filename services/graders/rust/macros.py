@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from services.graders.rust.lexer import Kind, Token, code, find_group_end, list_texts
+from services.graders.rust.lexer import Kind, Token, code, compute_group_ends, list_texts
 
 _REEXPORT = re.compile(r"\bpub\s+(?:use|extern\s+crate)\b([^;]*);")
 
@@ -56,10 +56,11 @@ def _has_unsafe(tokens: Iterable[Token]) -> bool:
 def _list_unsafe_macros(tokens: Sequence[Token]) -> list[str]:
     """Return names of each `#[macro_export] macro_rules! name { ... unsafe ... }`."""
     words = list_texts(tokens)
+    group_ends = compute_group_ends(tokens)
     names = []
     for index, word in enumerate(words):
         if word == "macro_export" and "macro_rules" in words[index:]:
             start = words.index("macro_rules", index)
-            if _has_unsafe(tokens[start + 3 : find_group_end(tokens, start + 3)]):
+            if _has_unsafe(tokens[start + 3 : max(group_ends[start : start + 4])]):
                 names.append(words[start + 2])
     return names

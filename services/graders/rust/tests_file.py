@@ -28,12 +28,11 @@ from services.graders.rust.glob_imports import find_globs, iter_globs
 from services.graders.rust.lexer import (
     Kind,
     code,
-    find_group_end,
     list_texts,
     list_variants,
-    tokens,
 )
 from services.graders.rust.signature import Signature, TypePin
+from services.graders.rust.syntax import get_text, parse
 from services.graders.rust.toolchain import HARNESS_CRATE
 
 _COMPARISON = """
@@ -274,23 +273,14 @@ def _get_harness_path(task: RustTask) -> str:
 
 def find_item_start(text: str) -> int:
     """Return where items may begin: behind `#![...]` and `//!` at the start."""
-    file_tokens = tokens(
-        text, "2021", None
-    )  # written out as in `code`: else the cache would not know the call again
-    position = at = 0
-    while at < len(file_tokens):
-        token = file_tokens[at]
-        if token.kind is Kind.COMMENT and token.text.startswith(("//!", "/*!")):
-            end = text.find("\n", token.start + len(token.text))
-            position, at = len(text) if end < 0 else end + 1, at + 1
-        elif token.kind in (Kind.SPACE, Kind.COMMENT):
-            at += 1
-        elif token.text == "#" and text.startswith("!", token.start + 1):
-            at = find_group_end(file_tokens, at + 2)
-            position = file_tokens[at].start if at < len(file_tokens) else len(text)
-        else:
+    position = 0
+    for node in parse(text).named_children:
+        is_inner = get_text(node).startswith(("//!", "/*!"))
+        if is_inner or node.type in ("inner_attribute_item", "shebang"):
+            position = node.end_byte
+        elif "comment" not in node.type:
             break
-    return position
+    return len(text.encode()[:position].decode())
 
 
 def _replace_globs(
