@@ -137,9 +137,10 @@ def _extract_values(
         if statement.type == "expression_statement":
             call = statement.named_children[0]
         name = call.child_by_field_name("function")
-        parts = list_parts(call, "arguments")
-        if not is_certain or name is None:
+        arguments = call.child_by_field_name("arguments")
+        if not is_certain or name is None or arguments is None:
             continue
+        parts = list_parts(arguments)
         is_macro = source[name.end_byte : name.end_byte + 1] == b"!"
         taken = None
         if is_macro and get_text(name) == "assert_eq" and len(parts) > 1:
@@ -147,8 +148,10 @@ def _extract_values(
         elif is_macro and get_text(name) == "assert" and parts:
             taken = _extract_condition(reader, parts[0])
         if taken:
-            edits, text = taken
-            yield [(name.start_byte, name.end_byte, TOLD), *edits], text
+            side, edits, text = taken
+            opening = arguments.start_byte + 1
+            renamed = (name.start_byte, name.end_byte, TOLD)
+            yield [renamed, (opening, opening, side), *edits], text
 
 
 def _bind(reader: DataReader, statement: Node, *, is_certain: bool) -> None:
@@ -166,9 +169,9 @@ def _bind(reader: DataReader, statement: Node, *, is_certain: bool) -> None:
             reader.bound[get_text(pattern)] = data
 
 
-def _extract_condition(reader: DataReader, condition: Node) -> tuple[list[_Edit], str] | None:
-    """Return edits of the condition of an assertion, and the canonical text of what it expects;
-    None if it keeps its data."""
+def _extract_condition(reader: DataReader, condition: Node) -> tuple[str, list[_Edit], str] | None:
+    """Return the side that is told, edits of the condition of an assertion, and the canonical text
+    of what it expects; None if it keeps its data."""
     operator = condition.child_by_field_name("operator")
     left = condition.child_by_field_name("left")
     right = condition.child_by_field_name("right")
@@ -176,21 +179,22 @@ def _extract_condition(reader: DataReader, condition: Node) -> tuple[list[_Edit]
         taken = _compare(reader, left, right)
         if taken is None or get_text(operator) != "==":
             return None
-        return [(operator.start_byte, operator.end_byte, ","), *taken[0]], taken[1]
+        side, _, text = taken
+        return side, [(operator.start_byte, operator.end_byte, ",")], text
     is_negated = get_text(condition).startswith("!")
     value = condition.named_children[0] if is_negated else condition
     if value.type not in _CONDITIONS:
         return None
-    start = (condition.start_byte, value.start_byte, "left ")
+    sign = (condition.start_byte, condition.start_byte + is_negated, "")
     end = (value.end_byte, value.end_byte, f", {str(not is_negated).lower()}")
-    return [start, end], f"b{int(not is_negated)}"
+    return "left ", [sign, end], f"b{int(not is_negated)}"
 
 
-def _compare(reader: DataReader, left: Node, right: Node) -> tuple[list[_Edit], str] | None:
-    """Return edits and text as for a condition; None unless one side alone is data."""
+def _compare(reader: DataReader, left: Node, right: Node) -> tuple[str, list[_Edit], str] | None:
+    """Return side, edits and text as for a condition; None unless one side alone is data."""
     left_data = reader.read(left)
     right_data = reader.read(right)
     if (left_data is None) == (right_data is None):
         return None
     side = "left " if left_data is None else "right "
-    return [(left.start_byte, left.start_byte, side)], left_data or right_data or ""
+    return side, [], left_data or right_data or ""
