@@ -569,8 +569,8 @@ def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts |
         message = answer.format_message(path, why)
         diagnostics.append(Diagnostic(stage=Stage.CHECK, line=line, code=code_, message=message))
         flags[f"forbidden:{code_}"] = True
-    kept = tuple(diagnostics[:MAX_DIAGNOSTICS])
-    return RustFacts(Stage.CHECK, flags=tuple(flags), diagnostics=kept)
+    first = tuple(diagnostics[:MAX_DIAGNOSTICS])
+    return RustFacts(Stage.CHECK, flags=tuple(flags), diagnostics=first)
 
 
 def _build_facts(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
