@@ -4,6 +4,7 @@ can make or see."""
 from __future__ import annotations
 
 import json
+import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -517,3 +518,21 @@ def test_a_rubric_of_another_grader_is_no_default(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(settings))
     with pytest.raises(Misuse, match="rubric: no rubric 'ocaml/strict@1'"):
         RustGrader(file)
+
+
+def test_a_task_without_a_signature_is_logged_once(rust_grader: RustGrader) -> None:
+    messages: list[str] = []
+
+    def note(record: logging.LogRecord) -> bool:
+        messages.append(record.getMessage())
+        return True
+
+    worker_log = logging.getLogger("gradus.worker")
+    worker_log.addFilter(note)
+    try:
+        unsigned = {"tests": "use solution::f; #[test] fn logged_once() { assert_eq!(f(1), 2) }"}
+        for task in (unsigned, unsigned, INC):
+            grade(rust_grader, RIGHT, task)
+    finally:
+        worker_log.removeFilter(note)
+    assert ["has no signature" in message for message in messages] == [True]

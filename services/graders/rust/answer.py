@@ -119,19 +119,15 @@ class RustAnswer:
         diagnostics = []
         for path, file_tokens in self.tokens.items():
             for token, why in self._find_forbidden(file_tokens):
+                message = self.format_message(path, why)
                 diagnostics.append(
-                    Diagnostic(
-                        stage=Stage.CHECK,
-                        line=token.line,
-                        code=token.text,
-                        message=self.format_message(path, why),
-                    )
+                    Diagnostic(stage=Stage.CHECK, line=token.line, code=token.text, message=message)
                 )
         return tuple(diagnostics)
 
     def _find_forbidden(self, file_tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
         yield from _find_words(FORBIDDEN, file_tokens)
-        if not any("macro_export" in text for text in self.own_files.values()):
+        if "macro_export" not in "\n".join(self.own_files.values()):
             return
         forbidden = dict(FORBIDDEN_IN_MACROS)
         if not self.exports_macros:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import dropwhile
 from types import MappingProxyType
 from typing import Any
 
@@ -46,6 +47,8 @@ lint."""
 _AMBIGUITY = "ambiguous_glob_imports"
 """Lint about a name that two imports of everything bring from other crates, where within a crate it
 is an error: the answer's own `Some` beside the prelude's."""
+_NOWHERE: Mapping[str, Any] = {"file_name": "", "line_start": 1, "column_start": 1}
+"""Where a message without a place stands."""
 _SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
 _UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
@@ -108,10 +111,11 @@ class Compiled:
     @property
     def lints(self) -> dict[str, int]:
         """Warnings by name."""
-        named = (remark.code for remark in self.remarks if remark.severity is Severity.WARNING)
-        return dict(
-            sorted(Counter(code for code in named if code and code != FOREIGN_BLOCK).items())
-        )
+        counts: Counter[str] = Counter()
+        for remark in self.remarks:
+            if remark.severity is Severity.WARNING and remark.code not in (None, "", FOREIGN_BLOCK):
+                counts[remark.code or ""] += 1
+        return dict(sorted(counts.items()))
 
     def build_diagnostics(self, answer: RustAnswer) -> Iterator[Diagnostic]:
         for remark in self.remarks[:MAX_DIAGNOSTICS]:
@@ -162,13 +166,9 @@ class Compiler:
             *toolchain.answer_flags,
             *self._build_flags(task),
         ]
-        # the compiler runs in the folder of the first
-        root = answer.files[answer.entry]
-        ordered = {
-            answer.entry: root,
-            **answer.files,
-            answer.entry: f"{root}\n{appended}" if appended else root,
-        }
+        ordered = {answer.entry: "", **answer.files}  # the compiler runs in the folder of the first
+        if appended:
+            ordered[answer.entry] += f"\n{appended}"
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
         lints = [*_FOREIGN]
         if not task.cases:
@@ -184,16 +184,14 @@ class Compiler:
             # more than a warning. That is true of `-F unsafe-code` too, whose warnings stand for
             # errors here.
             again = self._compile(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files)
-            named = (
-                remark
-                for remark in again.remarks
-                if remark.severity is Severity.ERROR or remark.code in FORBIDDEN
-            )
-            warnings = tuple(
-                replace(remark, severity=Severity.WARNING) for remark in compiled.remarks
-            )
+            remarks = []
+            for remark in again.remarks:
+                if remark.severity is Severity.ERROR or remark.code in FORBIDDEN:
+                    remarks.append(remark)
+            for remark in compiled.remarks:
+                remarks.append(replace(remark, severity=Severity.WARNING))
             cpu_s = compiled.cpu_s + again.cpu_s
-            return replace(again, remarks=(*named, *warnings), cpu_s=cpu_s)
+            return replace(again, remarks=tuple(remarks), cpu_s=cpu_s)
         return compiled
 
     def compile_tests(
@@ -266,7 +264,8 @@ class Compiler:
         ]
 
     def _get_server(self, slot: int, compiler: str, mounts: Mapping[str, str]) -> CompileServer:
-        if server := self._servers.get((slot, compiler)):
+        server = self._servers.get((slot, compiler))
+        if server:
             return server
         command = Command(
             argv=(compiler,),
@@ -307,10 +306,13 @@ def _parse_linker_command(output: str) -> tuple[str, ...]:
     What it makes itself, `symbols.o`, keeps nothing that tests do not use anyway.
     """
     words = shlex.split(output)
-    command = words[next(at for at, word in enumerate(words) if "=" not in word) :]
-    places = {f"{PLACE}/toy": PRODUCT}
-    named = (places.get(word, _OBJECT if word.endswith(".rcgu.o") else word) for word in command)
-    return tuple(word for word in named if not word.endswith("/symbols.o"))
+    command = []
+    for word in dropwhile(lambda word: "=" in word, words):
+        if word.endswith(".rcgu.o"):
+            command.append(_OBJECT)
+        elif not word.endswith("/symbols.o"):
+            command.append(word.replace(f"{PLACE}/toy", PRODUCT))
+    return tuple(command)
 
 
 def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
@@ -332,7 +334,7 @@ def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
         status = CompileStatus.LIMIT
     elif done.ended is ServerExit.EXIT and done.code == 0 and done.product:
         status = CompileStatus.COMPILED
-    elif any(remark.severity is Severity.ERROR for remark in remarks):
+    elif Compiled(CompileStatus.REFUSED, b"", remarks).errors:
         status = CompileStatus.REFUSED
     else:
         status = CompileStatus.BROKE
@@ -358,19 +360,19 @@ def _parse_remarks(stderr: bytes) -> Iterator[CompilerMessage]:
         for span in message.get("spans", ()):
             if span.get("is_primary"):
                 spans.append(_find_answer_span(span))
-        span = next(
-            (span for span in spans if span["file_name"].startswith(_CRATE)),
-            spans[0] if spans else None,
-        )
-        label = f": {span['label']}" if span and span.get("label") else ""
+        own_spans = [span for span in spans if span["file_name"].startswith(_CRATE)]
+        span = [*own_spans, *spans, _NOWHERE][0]
+        text = message["message"]
+        if span.get("label"):
+            text += f": {span['label']}"
         yield CompilerMessage(
-            path=span["file_name"].removeprefix(_CRATE + "/") if span else "",
-            line=span["line_start"] if span else 1,
-            column=span["column_start"] if span else 1,
+            path=span["file_name"].removeprefix(_CRATE + "/"),
+            line=span["line_start"],
+            column=span["column_start"],
             severity=Severity(message["level"]),
             code=(message.get("code") or {}).get("code"),
-            text=f"{message['message']}{label}".replace(f"{_CRATE}/", ""),
-            outer_line=_find_macro_call(span)["line_start"] if span else 1,
+            text=text.replace(f"{_CRATE}/", ""),
+            outer_line=_find_macro_call(span)["line_start"],
         )
 
 

@@ -85,7 +85,8 @@ class Crate(Section):
     @field_validator("name")
     @classmethod
     def _is_not_refused(cls, name: str) -> str:
-        if reason := REFUSED.get(_normalize_name(name)):
+        reason = REFUSED.get(_normalize_name(name))
+        if reason:
             raise ValueError(f"answers may not have the crate {name}: {reason}")
         return name
 
@@ -145,14 +146,17 @@ class Prebuilt:
         """
         requested = {_normalize_name(name): name for name in names}
         listed = {_normalize_name(name): extern for name, extern in self.externs.items()}
-        if lacking := [name for key, name in requested.items() if key not in listed]:
+        lacking = [name for key, name in requested.items() if key not in listed]
+        if lacking:
             has = ", ".join(sorted(self.externs)) or "none"
             raise InternalFault(
                 f"the task needs the crates {', '.join(lacking)}, and this worker has {has}: "
                 "list them under `crates` in configs/graders/rust.yaml",
                 retryable=False,
             )
-        flags = [f"-L{place}" for place in self.search] if requested else []
+        if not requested:
+            return []
+        flags = [f"-L{place}" for place in self.search]
         return flags + [f"--extern={listed[key]}" for key in requested]
 
 
@@ -177,10 +181,7 @@ def build(crates: Crates, rustc: Path, cargo: Path) -> Prebuilt:
         if not target.exists():
             named = ", ".join(f"{entry.name} {entry.version}" for entry in crates.list)
             log.info("building for Rust answers, once: %s", named)
-            if isinstance(crates.source, Directory):
-                directory = crates.source.directory
-            else:
-                directory = None
+            directory = getattr(crates.source, "directory", None)
             dependencies = "".join(crate.dependency for crate in crates.list)
             folder = Path(f"{target}.building")
             shutil.rmtree(folder, ignore_errors=True)  # left by a build that was killed
@@ -212,12 +213,13 @@ def _compute_key(crates: Crates, about: str) -> str:
 
 def _find_checksums(directory: Path) -> list[Path]:
     """Return the files by which cargo knows the crates of a directory, one each."""
-    if checksums := list(directory.glob("*/.cargo-checksum.json")):
-        return checksums
-    raise Misuse(
-        f"crates.source.directory: {directory} has no crates. It should be what `cargo vendor`"
-        " made, or /usr/share/cargo/registry with packages such as librust-serde-dev"
-    )
+    checksums = list(directory.glob("*/.cargo-checksum.json"))
+    if not checksums:
+        raise Misuse(
+            f"crates.source.directory: {directory} has no crates. It should be what `cargo vendor`"
+            " made, or /usr/share/cargo/registry with packages such as librust-serde-dev"
+        )
+    return checksums
 
 
 @contextmanager
@@ -256,9 +258,11 @@ def _refuse_what_undoes_the_ban(named: Mapping[str, str], libraries: Mapping[str
                 through = name
             else:
                 through = f"{name}, which passes on {library.package}"
-            if reason := REFUSED.get(_normalize_name(library.package)):
+            reason = REFUSED.get(_normalize_name(library.package))
+            if reason:
                 raise Misuse(f"crates.list: answers may not have {through}: {reason}")
-            if macro_names := source.find_unsafe_macros():
+            macro_names = source.find_unsafe_macros()
+            if macro_names:
                 macro_list = ", ".join(f"{macro}!" for macro in macro_names)
                 raise Misuse(
                     f"crates.list: {through}, has macros with `unsafe` in them ({macro_list}),"

@@ -8,8 +8,8 @@ answer plays fair. Reports of the answer's process count only with the run's sec
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from gradus.tasks.rust import RustTask
 from services.graders.base.code import add_test_run, with_form
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
-from services.graders.rust.answer import RustAnswer, read_answer
+from services.graders.rust.answer import FORBIDDEN_IN_MACROS, RustAnswer, read_answer
 from services.graders.rust.compile import (
     FOREIGN_BLOCK,
     MAX_DIAGNOSTICS,
@@ -33,11 +33,11 @@ from services.graders.rust.compile import (
 from services.graders.rust.config import RustConfig
 from services.graders.rust.equality_lints import Place, may_be_compared
 from services.graders.rust.glob_imports import find_shadowed_method, may_call_macros
-from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, remove_comments
+from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, list_texts, remove_comments
 from services.graders.rust.remote_answer import Needs, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
-from services.graders.rust.signature import Signature, parse_signature
+from services.graders.rust.signature import Signature, read_signature
 from services.graders.rust.task_check import (
     build_library,
     build_stub,
@@ -58,6 +58,8 @@ from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
 from services.sandbox.memory_budget import BoxMemory
+
+log = logging.getLogger("gradus.worker")
 
 _CHECKED_TASKS = 1000
 """Tasks of which is kept whether their tests compile."""
@@ -147,8 +149,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self._checked_tasks: dict[bytes, str | None] = {}
         """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against
         some answer."""
+        self._unsigned: set[str] = set()
+        """Tests of tasks without a signature, of which the log knows."""
         self._remote: dict[_TaskKey, _RemoteTests | None] = {}
-        """By task, the least recently used first; None where answer and tests share a process."""
+        """By task; None where answer and tests share a process."""
         self._lock = threading.Lock()
         """Guards `_remote`."""
         self.identify(
@@ -173,9 +177,12 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self, submission: TaskSubmission[RustTask], slot: int = 0, rubric: str = ""
     ) -> tuple[RustFacts, float]:
         task = submission.task
-        signature = parse_signature(task.signature, task.crate) if task.signature else None
-        if why := _find_refusal(task, signature):
+        signature = read_signature(task)
+        why = _find_refusal(task, signature)
+        if why:
             raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
+        if signature is None and not task.cases:
+            self._log_missing_signature(submission)
         answer = read_answer(submission.completion, task, signature)
         answer = replace(answer, exports_macros=may_call_macros(task))
         attempt = _GradingAttempt(task, signature, answer, slot)
@@ -191,6 +198,20 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             facts = _make_facts(Stage.CHECK, f"the answer has more than {MAX_TOKENS} tokens")
             return replace(facts, flags=(*answer.form.flags, "limit:tokens")), attempt.cpu_s
 
+    def _log_missing_signature(self, submission: TaskSubmission[RustTask]) -> None:
+        """Log, once per task, that tests see whatever its answers define."""
+        tests = submission.task.tests
+        if tests in self._unsigned:
+            return
+        if len(self._unsigned) >= _CHECKED_TASKS:
+            self._unsigned.clear()
+        self._unsigned.add(tests)
+        log.warning(
+            "the task of %s has no signature, so tests see whatever an answer defines:"
+            " `gradus tasks sign` derives one from a reference answer",
+            submission.id,
+        )
+
     def _collect_facts(self, attempt: _GradingAttempt) -> RustFacts:
         answer = attempt.answer
         if answer.empty:
@@ -203,10 +224,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled = attempt.add(self.compiler.compile_answer(answer, attempt.task, attempt.slot))
         if compiled.status is CompileStatus.BROKE:
             self._refuse_broken_box(attempt)
-        if forbidden := _find_forbidden(compiled, attempt):
-            return forbidden
         facts = _build_facts(compiled, attempt)
-        if compiled.status is not CompileStatus.COMPILED:
+        if facts.stage is not Stage.CLIPPY:
             return facts
         derived = not find_own_equality(compiled, answer)
         return self._test_answer(attempt, facts, compiled.product, derived=derived)
@@ -222,7 +241,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             raise SandboxFault(f"the compiler does not run in its box: {toy.status}: {toy.remarks}")
         file = write_tests_file(task, None)
         tests = self.compiler.compile_tests(file, toy.product, task, attempt.slot)
-        if doubt := self.runner.run_tests(tests.product, task).doubt:
+        doubt = self.runner.run_tests(tests.product, task).doubt
+        if doubt:
             raise SandboxFault(f"programs do not start in their box: {doubt}")
 
     def _refuse_broken_task(self, attempt: _GradingAttempt) -> None:
@@ -231,11 +251,11 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         task = attempt.task
         key = hashlib.sha256(task.model_dump_json().encode()).digest()
         if key not in self._checked_tasks:
-            error = self._find_task_error(task, attempt.slot)
             if len(self._checked_tasks) >= _CHECKED_TASKS:
                 self._checked_tasks.clear()
-            self._checked_tasks[key] = error
-        if error := self._checked_tasks[key]:
+            self._checked_tasks[key] = self._find_task_error(task, attempt.slot)
+        error = self._checked_tasks[key]
+        if error:
             raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
 
     def count_outside_tests(
@@ -249,7 +269,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         facts, _ = self.facts(submission, slot)
         total = facts.tests.total if facts.tests else 0
         task = submission.task
-        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        signature = read_signature(task)
         attempt = _GradingAttempt(task, signature, build_library(task, ""), slot)
         if task.cases or self._get_remote_tests(attempt):
             return total, total
@@ -274,7 +294,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         For the task's author: the message may hold text of the tests. `slot`: other than those that
         grade meanwhile.
         """
-        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        signature = read_signature(task)
         error = _find_refusal(task, signature)
         if error or task.cases:
             return error
@@ -292,18 +312,20 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if compiled.status is CompileStatus.COMPILED:
             return None
         if attempt.remote:
-            tests = write_tests_file(task, signature)
+            tests = write_tests_file(task, signature, attempt.answer)
             compiled = self.compiler.compile_tests(tests, product, task, slot)
         for message in compiled.errors:
-            if line := tests.find_task_line(message.outer_line):
+            line = tests.find_task_line(message.outer_line)
+            if line:
                 return f"line {line} of its tests, with the reference answer: {message.text}"
         return None
 
     def _find_task_error(self, task: RustTask, slot: int) -> str | None:
         """Return what no answer can mend in the task, with its line."""
-        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        signature = read_signature(task)
         without: set[int] = set()
-        compiled = self.compiler.compile_answer(build_stub(task, signature), task, slot)
+        stub = build_stub(task, signature)
+        compiled = self.compiler.compile_answer(stub, task, slot)
         for _ in range(_STUBS):
             if compiled.status is CompileStatus.COMPILED or not task.signature:
                 break
@@ -313,15 +335,14 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             if broken_items <= without:
                 break
             without |= broken_items
-            compiled = self.compiler.compile_answer(
-                build_stub(task, signature, without), task, slot
-            )
+            stub = build_stub(task, signature, without)
+            compiled = self.compiler.compile_answer(stub, task, slot)
         is_complete = compiled.status is CompileStatus.COMPILED and not without
         if compiled.status is not CompileStatus.COMPILED:  # nothing is known but names
             compiled = self.compiler.compile_answer(build_stub(task, None), task, slot)
         if compiled.status is not CompileStatus.COMPILED:
             return None
-        tests = write_tests_file(task, signature)
+        tests = write_tests_file(task, signature, stub)
         compiled = self.compiler.compile_tests(tests, compiled.product, task, slot)
         error = find_task_error(task, signature, compiled, tests, is_complete=is_complete)
         return error or find_signature_error(signature, compiled, tests, is_complete=is_complete)
@@ -333,7 +354,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if task.cases:
             return self._apply_run(attempt, facts, self.runner.run_cases(product, task))
         compiled, tests = self._compile_tests(attempt, product, derived=derived)
-        if attempt.signature is None and (name := find_shadowed_method(task, attempt.answer)):
+        name = None
+        if attempt.signature is None:
+            name = find_shadowed_method(task, attempt.answer)
+        if name:
             why = (
                 f"a trait of the answer may stand in for the standard library's `{name}`, which the"
                 " tests call"
@@ -371,14 +395,12 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         """Return the tests of the task as a program of their own, if its signature allows that."""
         with self._lock:
             if attempt.key in self._remote:
-                remote = self._remote.pop(attempt.key)
-                self._remote[attempt.key] = remote
-                return remote
+                return self._remote[attempt.key]
         remote = self._compile_remote_tests(attempt)
         with self._lock:
+            if len(self._remote) >= _COMPILED_TASKS:
+                self._remote.clear()
             self._remote[attempt.key] = remote
-            if len(self._remote) > _COMPILED_TASKS:
-                del self._remote[next(iter(self._remote))]
         return remote
 
     def _compile_remote_tests(self, attempt: _GradingAttempt) -> _RemoteTests | None:
@@ -416,21 +438,17 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         pins = render_pins(attempt.signature) if attempt.signature else ""
         compiled = attempt.add(self.compiler.compile_answer(answer, task, slot, appended=pins))
         last = answer.files[answer.entry].count("\n") + 1
-        own_remarks = tuple(
-            remark
-            for remark in compiled.remarks
-            if remark.path != answer.entry or remark.line <= last
-        )
-        found_in_pins = len(
-            [error for error in own_remarks if error.severity is Severity.ERROR]
-        ) < len(compiled.errors)
-        if compiled.status is CompileStatus.BROKE or found_in_pins:
+        own_remarks = []
+        for remark in compiled.remarks:
+            if remark.path != answer.entry or remark.line <= last:
+                own_remarks.append(remark)
+            elif remark.severity is Severity.ERROR:
+                return None
+        if compiled.status is CompileStatus.BROKE:
             return None
-        compiled = replace(compiled, remarks=own_remarks)
-        if forbidden := _find_forbidden(compiled, attempt):
-            return forbidden
+        compiled = replace(compiled, remarks=tuple(own_remarks))
         facts = _build_facts(compiled, attempt)
-        if compiled.status is not CompileStatus.COMPILED:
+        if facts.stage is not Stage.CLIPPY:
             return facts
         linked = attempt.add(self.compiler.link(attempt.calls, compiled.product, task, slot))
         if not linked.product:
@@ -440,12 +458,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     def _get_calls(self, attempt: _GradingAttempt) -> bytes:
         """Return the calls compiled for any answer, if they can be. The second answer to a task has
         them compiled: one answer alone would pay for what others use."""
-        remote, signature, task, slot = (
-            attempt.remote,
-            attempt.signature,
-            attempt.task,
-            attempt.slot,
-        )
+        remote, signature = attempt.remote, attempt.signature
+        task, slot = attempt.task, attempt.slot
         if remote is None or signature is None or not signature.is_plain:
             return b""
         with self._lock:
@@ -472,9 +486,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if attempt.remote:
             tests = attempt.remote.dispatcher
         else:
-            names = {item.name for item in attempt.answer.items[attempt.answer.entry]}
-            mentioned = names & {token.text for token in code(task.tests)}
-            tests = write_tests_file(task, attempt.signature, mentioned, derived=derived)
+            tests = write_tests_file(task, attempt.signature, attempt.answer, derived=derived)
         compiled = attempt.add(self.compiler.compile_tests(tests, product, task, attempt.slot))
         if compiled.status is CompileStatus.BROKE:
             self._refuse_broken_box(attempt)
@@ -506,15 +518,17 @@ def _has_tests(task: RustTask) -> bool:
     """Return whether the tests have a test, or macros of files or crates may make some."""
     if task.cases or task.files or task.dependencies:
         return True
-    return any(token.text == "test" for token in code(task.tests))
+    return "test" in list_texts(code(task.tests))
 
 
 def _find_refusal(task: RustTask, signature: Signature | None) -> str | None:
     """Why no answer can be judged, as far as the task's own text shows."""
     if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
         return f"no answer can be a crate {task.crate!r}"
-    if signature is None or signature.refused:
-        return signature.refused if signature else None
+    if signature is None:
+        return None
+    if signature.refused:
+        return signature.refused
     if signature.is_certain and not (signature.names or signature.pins):
         return "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
     return None
@@ -542,50 +556,43 @@ def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts |
             word = next((word for word in _OF_UNSAFE if word in remark.text), "unsafe")
             violations.append((word, remark.path, remark.line, remark.text))
         elif remark.code == FOREIGN_BLOCK and remark.path in answer.own_files:
-            violations.append(
-                (
-                    "extern",
-                    remark.path,
-                    remark.line,
-                    "an answer may not declare or link what is not Rust",
-                )
-            )
-    violations += [
-        ("PartialEq", place.path, place.line, _OWN_EQUALITY)
-        for place in find_own_equality(compiled, answer)
-        if not attempt.remote
-        and may_be_compared(attempt.task, attempt.signature, place, answer.own_files)
-    ]
+            violations.append(("extern", remark.path, remark.line, FORBIDDEN_IN_MACROS["extern"]))
+    places = () if attempt.remote else find_own_equality(compiled, answer)
+    for place in places:
+        if may_be_compared(attempt.task, attempt.signature, place, answer.own_files):
+            violations.append(("PartialEq", place.path, place.line, _OWN_EQUALITY))
     if not violations:
         return None
-    diagnostics = (
-        Diagnostic(
-            stage=Stage.CHECK, line=line, code=code, message=answer.format_message(path, why)
-        )
-        for code, path, line, why in violations[:MAX_DIAGNOSTICS]
-    )
-    flags = dict.fromkeys(f"forbidden:{code}" for code, *_ in violations)
-    return RustFacts(Stage.CHECK, flags=tuple(flags), diagnostics=tuple(diagnostics))
+    diagnostics = []
+    flags = {}
+    for code_, path, line, why in violations:
+        message = answer.format_message(path, why)
+        diagnostics.append(Diagnostic(stage=Stage.CHECK, line=line, code=code_, message=message))
+        flags[f"forbidden:{code_}"] = True
+    first = tuple(diagnostics[:MAX_DIAGNOSTICS])
+    return RustFacts(Stage.CHECK, flags=tuple(flags), diagnostics=first)
 
 
 def _build_facts(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
-    """Return what the compiler and the linter said of the answer."""
+    """Return what the compiler and the linter said of the answer; what is forbidden comes first."""
+    forbidden = _find_forbidden(compiled, attempt)
+    if forbidden:
+        return forbidden
     diagnostics = tuple(compiled.build_diagnostics(attempt.answer))
-    if compiled.status in (CompileStatus.COMPILED, CompileStatus.REFUSED):
+    stages = {CompileStatus.COMPILED: Stage.CLIPPY, CompileStatus.REFUSED: Stage.CHECK}
+    if compiled.status in stages:
         return RustFacts(
-            Stage.CLIPPY if compiled.status is CompileStatus.COMPILED else Stage.CHECK,
+            stages[compiled.status],
             typed_share=compute_checked_share(attempt.answer, attempt.signature, compiled.errors),
             diagnostics=diagnostics,
             lints=compiled.lints,
         )
-    limit = compiled.status is CompileStatus.LIMIT
-    if limit:
+    why = "the answer breaks the compiler"
+    flag = "compiler:crash"
+    if compiled.status is CompileStatus.LIMIT:
         why = "the compiler did not come to an end within its limits"
-    else:
-        why = "the answer breaks the compiler"
-    return replace(
-        _make_facts(Stage.CHECK, why), flags=("limit:compile" if limit else "compiler:crash",)
-    )
+        flag = "limit:compile"
+    return replace(_make_facts(Stage.CHECK, why), flags=(flag,))
 
 
 def compute_checked_share(
@@ -605,16 +612,14 @@ def compute_checked_share(
     if any(error.code in _SYNTAX for error in errors):
         return 0.0
     declared = set(signature.names) if signature else None
-    lines: dict[str, list[int]] = {}
-    for error in sorted(errors, key=lambda error: error.line):
-        lines.setdefault(error.path, []).append(error.line)
-    bad, sound = set(unfit), set()
+    bad = set(unfit)
+    sound = set()
+    lines = {(error.path, error.line) for error in errors}
     for path, file_items in answer.items.items():
-        error_lines = lines.get(path, [])
         for number, item in enumerate(file_items):
-            known_as = item.name if path == answer.entry and item.name else f"{path}#{number}"
-            first = bisect_left(error_lines, item.first_line)
-            if first < bisect_right(error_lines, item.last_line):
+            name = item.name if path == answer.entry else ""
+            known_as = name or f"{path}#{number}"
+            if any((path, line) in lines for line in range(item.first_line, item.last_line + 1)):
                 bad.add(known_as)
             elif item.word not in _NO_CREDIT and (declared is None or known_as in declared):
                 sound.add(known_as)
@@ -629,12 +634,14 @@ def _report_misfit(
 ) -> RustFacts:
     """The tests do not compile against this answer. Says what is declared and missing, and nothing
     of the tests."""
-    pins = filter(None, (tests.pins.get(error.line) for error in compiled.errors))
-    unfit = dict.fromkeys(pin.name for pin in pins)
+    unfit = {}
+    for error in compiled.errors:
+        if error.line in tests.pins:
+            name = tests.pins[error.line].name
+            unfit[name] = f"`{name}` is missing, or has another type than the task declares"
     if compiled.status is CompileStatus.LIMIT:
         facts = replace(facts, flags=(*facts.flags, "limit:compile"))
-    why = [f"`{name}` is missing, or has another type than the task declares" for name in unfit]
-    why = why or [
+    why = list(unfit.values()) or [
         "the tests do not compile against this answer: something they use is missing or has another"
         " type"
     ]

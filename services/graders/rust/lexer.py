@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from functools import lru_cache
@@ -72,6 +72,10 @@ _KINDS = {kind.value: kind for kind in Kind}
 _BLOCK_MARK = re.compile(r"/\*|\*/")
 
 
+_BEFORE_2021 = {"raw": "br|r", "marked": "b", "marked_lifetime": ""}
+_SINCE_2021 = {"raw": "br|cr|r", "marked": "b|c", "marked_lifetime": r"(?:r\#)?"}
+
+
 class TooManyTokens(Exception):
     """An answer has more tokens than the limit."""
 
@@ -82,9 +86,7 @@ def _compile_pattern(*, old: bool) -> re.Pattern[str]:
     no lifetime is `'r#a`."""
     parts = {
         "suffix": f"(?:{_SUFFIX})?+",
-        "raw": "br|r" if old else "br|cr|r",
-        "marked": "b" if old else "b|c",
-        "marked_lifetime": "" if old else r"(?:r\#)?",
+        **(_BEFORE_2021 if old else _SINCE_2021),
         "space": _SPACE,
         "word": _WORD,
         "start": _START,
@@ -122,7 +124,7 @@ def _measure_shebang(source: str, pattern: re.Pattern[str]) -> int:
     As in the compiler, `#!` is one unless `[` is the first token behind it; doc comments are
     tokens.
     """
-    start = 1 if source.startswith("\ufeff") else 0
+    start = int(source.startswith("\ufeff"))
     if not source.startswith("#!", start):
         return start
     following = _from(source, pattern, start + 2, 1)
@@ -185,9 +187,13 @@ def code(source: str, edition: str = "2021", limit: int | None = None) -> tuple[
     )
 
 
+def list_texts(stream: Iterable[Token]) -> list[str]:
+    return [token.text for token in stream]
+
+
 def remove_comments(source: str, edition: str = "2021", limit: int | None = None) -> str:
     all_tokens = tokens(source, edition, limit)
-    parts = [token.text for token in all_tokens]
+    parts = list_texts(all_tokens)
     for at, token in enumerate(all_tokens):
         if token.kind is Kind.COMMENT:
             parts[at] = "\n" * token.text.count("\n") or " "
@@ -250,15 +256,11 @@ def items(stream: Sequence[Token]) -> Iterator[Item]:
 def iter_macro_bodies(stream: Sequence[Token]) -> Iterator[Sequence[Token]]:
     """Yield the insides of every `macro_rules!` that is not in another one."""
     group_ends = compute_group_ends(stream)
-    at = 0
-    while at < len(stream):
-        opening = at
-        if stream[at].kind is Kind.NAME and stream[at].text == "macro_rules":
-            opening = next(
-                (n for n in range(at, min(at + 4, len(stream))) if stream[n].text in _OPENING), at
-            )
-            yield stream[opening : group_ends[opening]]
-        at = max(at + 1, group_ends[opening] if opening > at else 0)
+    end = 0
+    for at, token in enumerate(stream):
+        if at >= end and token.kind is Kind.NAME and token.text == "macro_rules":
+            end = max(group_ends[at : at + 4])
+            yield stream[at + 3 : end]
 
 
 def compute_group_ends(stream: Sequence[Token]) -> list[int]:
@@ -279,17 +281,29 @@ def compute_group_ends(stream: Sequence[Token]) -> list[int]:
     return group_ends
 
 
-def find_group_end(stream: Sequence[Token], position: int) -> int:
-    """Behind the bracketed group that starts at `position`, or behind the one token there."""
-    if position < len(stream):
-        return position + compute_group_ends(stream[position:])[0]
-    return len(stream)
-
-
 def parse_inner_items(item: Item) -> list[Item]:
     """Return the items of a module, a trait or an `impl`; none where it has no braces."""
-    opening = next((at for at, token in enumerate(item.body) if token.text == "{"), len(item.body))
-    return list(items(item.body[opening + 1 : -1]))
+    words = list_texts(item.body)
+    if "{" not in words:
+        return []
+    return list(items(item.body[words.index("{") + 1 : -1]))
+
+
+def list_variants(item: Item) -> list[str]:
+    """Return the variants of an enum without parameters; none of another item."""
+    words = list_texts(item.body)
+    if item.word != "enum" or f"{item.name} {{" not in " ".join(words):
+        return []
+    group_ends = compute_group_ends(item.body)
+    names = []
+    at = words.index("{") + 1
+    before = "{"
+    while at < len(words):
+        if before in ("{", ",", "]") and item.body[at].kind is Kind.NAME:
+            names.append(words[at])
+        at = group_ends[at]
+        before = words[at - 1]
+    return names
 
 
 def _find_item_word(stream: Sequence[Token], group_ends: Sequence[int], start: int) -> str:
@@ -297,7 +311,7 @@ def _find_item_word(stream: Sequence[Token], group_ends: Sequence[int], start: i
     position = start
     while position < len(stream):
         token = stream[position]
-        following = stream[position + 1].text if position + 1 < len(stream) else ""
+        following = "".join(list_texts(stream[position + 1 : position + 2]))
         if token.text == "#":  # an attribute, inner or outer
             opening = position + (2 if following == "!" else 1)
             if opening >= len(stream) or stream[opening].text != "[":
@@ -306,22 +320,17 @@ def _find_item_word(stream: Sequence[Token], group_ends: Sequence[int], start: i
         elif (token.text, following) == ("pub", "("):
             position = group_ends[position + 1]
         elif (
-            token.text == "pub" or token.kind is Kind.TEXT or _is_before_function(stream, position)
+            token.text == "pub"
+            or token.kind is Kind.TEXT
+            or token.text in BEFORE_FUNCTION
+            and (following.startswith('"') or following in BEFORE_FUNCTION | {"fn"})
         ):  # TEXT: an ABI
             position += 1
+        elif token.kind is Kind.NAME:
+            return token.text
         else:
-            return token.text if token.kind is Kind.NAME else ""
+            return ""
     return ""
-
-
-def _is_before_function(stream: Sequence[Token], position: int) -> bool:
-    """From here there are only words such as `const` or `extern "C"` before `fn`."""
-    words = []
-    for token in stream[position : position + 5]:
-        if token.kind is not Kind.TEXT:
-            words.append(token.text)
-    before = words[: words.index("fn")] if "fn" in words else []
-    return bool(before) and all(word in BEFORE_FUNCTION for word in before)
 
 
 def _build_item(body: tuple[Token, ...], word: str) -> Item:

@@ -9,10 +9,10 @@ that spells it in pieces, or has it from a library of its own, is not found.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from services.graders.rust.lexer import Kind, Token, code, find_group_end
+from services.graders.rust.lexer import Kind, Token, code, compute_group_ends, list_texts
 
 _REEXPORT = re.compile(r"\bpub\s+(?:use|extern\s+crate)\b([^;]*);")
 
@@ -26,35 +26,41 @@ class Source:
             self._texts.append(path.read_text(errors="replace"))
         self._procedural = procedural
 
-    def find_unsafe_macros(self) -> tuple[str, ...]:
+    def find_unsafe_macros(self) -> list[str]:
         """Macros for others whose body has the word `unsafe`; of procedural ones, `*` if it is
         anywhere."""
-        texts = [text for text in self._texts if "unsafe" in text]
-        if self._procedural:
-            return ("*",) if any(_has_unsafe(code(text)) for text in texts) else ()
-        exporting = [code(text) for text in texts if "macro_export" in text]
-        return tuple(
-            name
-            for tokens in exporting
-            for name, body in _iter_exported_macros(tokens)
-            if _has_unsafe(body)
-        )
+        names = []
+        for text in self._texts:
+            if "unsafe" not in text:
+                continue
+            tokens = code(text)
+            if not self._procedural:
+                names += _list_unsafe_macros(tokens)
+            elif _has_unsafe(tokens):
+                return ["*"]
+        return names
 
-    def list_reexported_crates(self, names: Iterable[str]) -> Iterator[str]:
+    def list_reexported_crates(self, names: Iterable[str]) -> list[str]:
         """Return which of the crates `names` it lets others use through itself."""
-        public = " ".join(match[1] for text in self._texts for match in _REEXPORT.finditer(text))
-        words = set(re.findall(r"\w+", public))
-        return (name for name in names if name in words)
+        words: set[str] = set()
+        for text in self._texts:
+            for public in _REEXPORT.findall(text):
+                words.update(re.findall(r"\w+", public))
+        return sorted(words.intersection(names))
 
 
 def _has_unsafe(tokens: Iterable[Token]) -> bool:
     return any("unsafe" in token.text for token in tokens if token.kind in (Kind.NAME, Kind.TEXT))
 
 
-def _iter_exported_macros(tokens: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:
-    """Yield name and body of each `#[macro_export] macro_rules! name { body }`."""
-    words = [token.text for token in tokens]
-    for index in (index for index, word in enumerate(words) if word == "macro_export"):
-        if "macro_rules" in words[index:]:
+def _list_unsafe_macros(tokens: Sequence[Token]) -> list[str]:
+    """Return names of each `#[macro_export] macro_rules! name { ... unsafe ... }`."""
+    words = list_texts(tokens)
+    group_ends = compute_group_ends(tokens)
+    names = []
+    for index, word in enumerate(words):
+        if word == "macro_export" and "macro_rules" in words[index:]:
             start = words.index("macro_rules", index)
-            yield words[start + 2], tokens[start : find_group_end(tokens, start + 3)]
+            if _has_unsafe(tokens[start + 3 : max(group_ends[start : start + 4])]):
+                names.append(words[start + 2])
+    return names

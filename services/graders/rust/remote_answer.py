@@ -28,6 +28,7 @@ from services.graders.rust.syntax import (
     get_text,
     iter_nodes,
     list_fields,
+    list_parts,
     parse,
 )
 from services.graders.rust.tests_file import FAILED, TestsFile, append_pins, find_item_start
@@ -292,8 +293,8 @@ class _Programs:
             self._closed.add(name)
         else:
             fields = list_fields(body)
-            opening = "{" if body.type == "field_declaration_list" else "("
-            is_built = re.search(rf"\b{name}\s*{re.escape(opening)}", self._task.tests)
+            opening = re.escape(_get_brackets(body)[0])
+            is_built = re.search(rf"\b{name}\s*{opening}", self._task.tests)
             # a struct that no test builds may have private fields beside the declared ones
             if not is_built or not all(field.is_public for field in fields):
                 raise _Unsupported
@@ -320,15 +321,15 @@ class _Programs:
 
     def _add_open_type(self, node: Node, name: str, derived: Sequence[str]) -> None:
         path = f"::{self._task.crate}::{name}"
-        body = node.child_by_field_name("body")
         variants: list[tuple[str, str, list[Field]]] = []
         if node.type == "enum_item":
-            for variant in body.named_children if body else ():
+            for variant in list_parts(node, "body"):
                 if variant.type == "enum_variant":
                     fields = variant.child_by_field_name("body")
                     listed = list_fields(fields)
                     variants.append((f"::{get_name(variant)}", _get_brackets(fields), listed))
         else:
+            body = node.child_by_field_name("body")
             variants.append(("", _get_brackets(body), list_fields(body)))
         self.proxies.append(_render_wire(name, variants))
         self.implementations.append(_render_wire(path, variants))
@@ -453,13 +454,11 @@ class _Programs:
         is_generic = node.child_by_field_name("type_parameters") is not None
         if is_generic or type_ not in self._open | self._closed:
             raise _Unsupported
-        body = node.child_by_field_name("body")
         path = f"::{self._task.crate}::{type_}"
         if trait_node is None:
-            for inner in body.named_children if body else ():
-                if "comment" not in inner.type:
-                    proxy = self._render_function(inner, f"<{path}>::{get_name(inner)}", type_)
-                    self.proxies.append(f"impl {type_} {{ pub {proxy} }}")
+            for inner in list_parts(node, "body"):
+                proxy = self._render_function(inner, f"<{path}>::{get_name(inner)}", type_)
+                self.proxies.append(f"impl {type_} {{ pub {proxy} }}")
             return
         trait = get_text(trait_node)
         plain = re.sub(r"<.*", "", trait).rpartition("::")[2]
@@ -474,7 +473,7 @@ class _Programs:
             raise _Unsupported
         method = _METHODS[plain].replace("ARGUMENT", argument[1] if argument else "Self")
         types = []
-        for inner in body.named_children if body else ():
+        for inner in list_parts(node, "body"):
             if inner.type in ("type_item", "associated_type"):
                 types.append(get_text(inner))
         members = list(types)
@@ -489,13 +488,12 @@ class _Programs:
         `associated`: types that `Self::...` may mean."""
         if node.type not in ("function_signature_item", "function_item"):
             raise _Unsupported
-        parameters = node.child_by_field_name("parameters")
         result = get_field(node, "return_type")
         lifetimes = get_field(node, "type_parameters")
         declared: list[str] = []
         arguments: list[str] = []
         changed: dict[str, str] = {}
-        for number, parameter in enumerate(parameters.named_children if parameters else ()):
+        for number, parameter in enumerate(list_parts(node, "parameters")):
             if parameter.type == "self_parameter":
                 text = get_text(parameter).removeprefix("mut ")
                 declared.append(text)
@@ -505,7 +503,7 @@ class _Programs:
                 name = f"gradus_{number}"
                 type_ = get_field(parameter, "type")
                 declared.append(f"{name}: {type_}")
-            elif parameter.type == "attribute_item" or "comment" in parameter.type:
+            elif parameter.type == "attribute_item":
                 continue
             else:
                 raise _Unsupported
@@ -517,8 +515,8 @@ class _Programs:
         if not owner and "Self" in result:
             raise _Unsupported
         call = self._add_call(callee, arguments, changed, moves=moves, owner=owner)
-        returned = f" -> {result}" if result else ""
-        return f"fn {get_name(node)}{lifetimes}({', '.join(declared)}){returned} {{ {call} }}"
+        returned = result or "()"
+        return f"fn {get_name(node)}{lifetimes}({', '.join(declared)}) -> {returned} {{ {call} }}"
 
     def _add_call(
         self,
@@ -575,9 +573,7 @@ class _Programs:
 
 
 def _get_brackets(body: Node | None) -> str:
-    if body is None:
-        return ""
-    return "{}" if body.type == "field_declaration_list" else "()"
+    return {"field_declaration_list": "{}"}.get(body.type, "()") if body else ""
 
 
 def _render_wire(path: str, variants: Sequence[tuple[str, str, list[Field]]]) -> str:

@@ -67,7 +67,9 @@ class CompileServer:
         """Compile in the folder of the first file. Raises SandboxFault when the box is lost over
         this question."""
         variables = [f"{name}={value}".encode() for name, value in environment.items()]
-        contents = [part for path, content in files.items() for part in (path.encode(), content)]
+        contents: list[bytes] = []
+        for path, content in files.items():
+            contents += [path.encode(), content]
         body = struct.pack("=II", self._limits.cpu_s or 0, round(self._limits.wall_s * 1e3))
         body += b"".join(
             map(_encode_strings, ([word.encode() for word in argv], variables, contents))

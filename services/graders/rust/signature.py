@@ -22,6 +22,7 @@ from functools import lru_cache
 
 from tree_sitter import Node
 
+from gradus.tasks.rust import RustTask
 from services.graders.rust.syntax import (
     Declaration,
     find_child,
@@ -30,6 +31,7 @@ from services.graders.rust.syntax import (
     get_text,
     iter_declarations,
     list_fields,
+    list_parts,
     normalize,
     parse,
 )
@@ -68,6 +70,10 @@ class Signature:
     else."""
     is_certain: bool = True
     """Its text can be parsed; else the compiler decides whether it is Rust."""
+
+
+def read_signature(task: RustTask) -> Signature | None:
+    return parse_signature(task.signature, task.crate) if task.signature else None
 
 
 @lru_cache(maxsize=256)
@@ -149,12 +155,14 @@ def _build_item_pins(item: Declaration, path: str) -> Iterator[TypePin]:
         case "struct" | "enum":
             yield from _build_type_pins(item, path)
         case "const" | "static":
-            if type_ := get_field(node, "type"):
+            type_ = get_field(node, "type")
+            if type_:
                 yield _build_place_pin(
                     _Scope(), "", f"&{path}", [("*gradus_pinned", type_)], item.name
                 )
         case "type":
-            if type_ := get_field(node, "type"):
+            type_ = get_field(node, "type")
+            if type_:
                 yield _build_place_pin(_Scope(), path, "", [("*gradus_pinned", type_)], item.name)
         case "trait":
             yield from _build_trait_pins(item, path)
@@ -164,10 +172,10 @@ def _build_item_pins(item: Declaration, path: str) -> Iterator[TypePin]:
 
 def _build_trait_pins(item: Declaration, path: str) -> Iterator[TypePin]:
     scope = _Scope.read(item.node)
-    arguments = f"<{scope.arguments}>" if scope.arguments else ""
-    implementor = f"{_IMPLEMENTOR}: {path}{arguments}"
+    trait = scope.apply(path)
+    implementor = f"{_IMPLEMENTOR}: {trait}"
     outer = replace(scope, generics=(*scope.generics, implementor))
-    yield from _build_member_pins(item, _IMPLEMENTOR, f"{path}{arguments}", outer, item.name)
+    yield from _build_member_pins(item, _IMPLEMENTOR, trait, outer, item.name)
     bounds = get_field(item.node, "bounds").removeprefix(":")
     if bounds and not scope.generics:
         bound = f"fn has<T: ?Sized + {bounds}>() {{}}"
@@ -199,20 +207,17 @@ class _Scope:
 
     @classmethod
     def read(cls, node: Node) -> _Scope:
-        parameters = node.child_by_field_name("type_parameters")
-        where_clause = find_child(node, "where_clause")
         generics = []
-        for parameter in parameters.named_children if parameters else ():
+        for parameter in list_parts(node, "type_parameters"):
             if parameter.type != "attribute_item":
                 generics.append(_read_parameter(parameter))
-        bounds = map(get_text, where_clause.named_children if where_clause else ())
+        bounds = map(get_text, list_parts(find_child(node, "where_clause")))
         return cls(tuple(sorted(generics, key=_is_type)), tuple(bounds))
 
-    @property
-    def arguments(self) -> str:
-        """`'a, T, N` of `'a: 'b, T: Clone, const N: usize`."""
+    def apply(self, path: str) -> str:
+        """Return `path<'a, T, N>` for the parameters `'a: 'b, T: Clone, const N: usize`."""
         names = [part.partition(":")[0].removeprefix("const ") for part in self.generics]
-        return ", ".join(names)
+        return f"{path}<{', '.join(names)}>" if names else path
 
     @property
     def parameters(self) -> str:
@@ -256,15 +261,14 @@ def _build_member_pins(
 def _build_type_pins(item: Declaration, path: str) -> Iterator[TypePin]:
     """Public fields of a struct, fields of an enum's variants: exactly as declared, and there."""
     scope = _Scope.read(item.node)
-    of_type = f"{path}<{scope.arguments}>" if scope.arguments else path
-    body = item.node.child_by_field_name("body")
+    of_type = scope.apply(path)
     if item.word == "enum":
-        for variant in body.named_children if body else ():
+        for variant in list_parts(item.node, "body"):
             if variant.type == "enum_variant":
                 yield _build_variant_pin(scope, of_type, path, item.name, variant)
         return
     public = []
-    for number, field in enumerate(list_fields(body)):
+    for number, field in enumerate(list_fields(item.node.child_by_field_name("body"))):
         if field.is_public:
             public.append((f"gradus_pinned.{field.name or number}", field.type_))
     if public:
@@ -356,8 +360,7 @@ class Function:
         scope = _Scope.read(node)
         takes = []
         has_receiver = False
-        parameters = node.child_by_field_name("parameters")
-        for parameter in parameters.named_children if parameters else ():
+        for parameter in list_parts(node, "parameters"):
             if parameter.type == "self_parameter":
                 takes.append(get_text(parameter).removeprefix("mut ").replace("self", "Self"))
                 has_receiver = True
@@ -367,7 +370,7 @@ class Function:
             elif parameter.type != "attribute_item":
                 takes.append(get_text(parameter))
         modifiers = find_child(node, "function_modifiers")
-        extern = find_child(modifiers, "extern_modifier") if modifiers else None
+        extern = get_text(find_child(modifiers, "extern_modifier"))
         return cls(
             scope,
             tuple(takes),
@@ -375,7 +378,7 @@ class Function:
             has_types=any(map(_is_type, scope.generics)),
             has_receiver=has_receiver,
             is_async="async" in get_text(modifiers).split(),
-            abi=f"{get_text(extern)} " if extern else "",
+            abi=f"{extern} ".lstrip(),
         )
 
     @property
@@ -415,7 +418,9 @@ class Function:
             takes.append(f"gradus_{number}: {type_}")
         call = f"{callee}({', '.join(names)})"
         head = f"fn {name}<{scope.parameters}>({', '.join(takes)}){self._result}{scope.where_text}"
-        return f"async {head} {{ {call}.await }}" if self.is_async else f"{head} {{ {call} }}"
+        if self.is_async:
+            return f"async {head} {{ {call}.await }}"
+        return f"{head} {{ {call} }}"
 
     def resolve_receiver(self, receiver: str, outer: _Scope, trait: str) -> Function:
         """Return this function outside of its `impl` block, with `receiver` for `self` and `Self`;

@@ -66,8 +66,7 @@ class Declaration:
 
     def list_members(self) -> list[Declaration]:
         """Return the items in its braces."""
-        body = self.node.child_by_field_name("body")
-        return list(iter_declarations(body)) if body else []
+        return list(iter_declarations(self.node, "body"))
 
 
 def parse(text: str) -> Node:
@@ -80,12 +79,18 @@ def normalize(signature: str) -> str:
     return text if text.endswith((";", "}")) else f"{text};"
 
 
-def iter_declarations(parent: Node) -> Iterator[Declaration]:
+def read_declarations(signature: str) -> list[Declaration]:
+    """Return the items of a signature."""
+    return list(iter_declarations(parse(normalize(signature))))
+
+
+def iter_declarations(parent: Node, field: str = "") -> Iterator[Declaration]:
+    """Yield the items in a node, or in its `field`."""
     attributes: list[Node] = []
-    for node in parent.named_children:
+    for node in list_parts(parent, field):
         if node.type in ("attribute_item", "inner_attribute_item"):
             attributes.append(node)
-        elif node.type not in ("line_comment", "block_comment", "empty_statement"):
+        elif node.type != "empty_statement":
             yield Declaration(node, _WORDS.get(node.type, ""), get_name(node), attributes)
             attributes = []
 
@@ -109,8 +114,16 @@ def get_name(node: Node) -> str:
     return name if plain in KEYWORDS else plain
 
 
-def find_child(node: Node, kind: str) -> Node | None:
-    return next((child for child in node.children if child.type == kind), None)
+def list_parts(node: Node | None, field: str = "") -> list[Node]:
+    """Return what stands in a node, or in its `field`, without signs and comments."""
+    inner = node.child_by_field_name(field) if node and field else node
+    children = inner.named_children if inner else []
+    return [child for child in children if "comment" not in child.type]
+
+
+def find_child(node: Node | None, kind: str) -> Node | None:
+    children = node.children if node else []
+    return next((child for child in children if child.type == kind), None)
 
 
 def iter_nodes(node: Node) -> Iterator[Node]:
@@ -144,13 +157,13 @@ def list_fields(body: Node | None) -> list[Field]:
     """Return the fields of a struct or a variant."""
     fields = []
     is_public = False
-    for child in body.named_children if body else ():
+    for child in list_parts(body):
         if child.type == "field_declaration":
             is_public = get_text(find_child(child, "visibility_modifier")) == "pub"
             fields.append(Field(get_name(child), get_field(child, "type"), is_public))
         elif child.type == "visibility_modifier":
             is_public = get_text(child) == "pub"
-        elif child.type != "attribute_item" and "comment" not in child.type:
+        elif child.type != "attribute_item":
             fields.append(Field("", get_text(child), is_public))
             is_public = False
     return fields

@@ -20,8 +20,8 @@ from gradus.extract import Answer
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.compile import Compiled, CompilerMessage, CompileStatus
-from services.graders.rust.glob_imports import find_globs, is_plain
-from services.graders.rust.lexer import BEFORE_FUNCTION, Item, Kind, parse_inner_items
+from services.graders.rust.glob_imports import find_globs
+from services.graders.rust.lexer import BEFORE_FUNCTION, Item, Kind, list_texts, parse_inner_items
 from services.graders.rust.signature import Signature, get_first_word
 from services.graders.rust.syntax import (
     Declaration,
@@ -29,8 +29,10 @@ from services.graders.rust.syntax import (
     get_field,
     get_text,
     iter_declarations,
+    list_parts,
     normalize,
     parse,
+    read_declarations,
 )
 from services.graders.rust.tests_file import TestsFile
 
@@ -111,7 +113,8 @@ def build_library(task: RustTask, text: str) -> RustAnswer:
 def _iter_edits(declared: Sequence[Declaration], without: Collection[int]) -> Iterator[_Edit]:
     traits: dict[str, str] = {}
     for item in declared:
-        if trait := get_field(item.node, "trait"):
+        trait = get_field(item.node, "trait")
+        if trait:
             name = get_first_word(get_field(item.node, "type"))
             traits[name] = f"{traits.get(name, '')} {trait}"
     for number, item in enumerate(declared):
@@ -142,7 +145,8 @@ def _iter_item_edits(item: Declaration, traits: Collection[str]) -> Iterator[_Ed
     elif item.word in ("const", "static"):
         yield from _add_value(node)
     elif item.word == "struct" and not has_body:
-        if uses := _build_generic_uses(node):
+        uses = _build_generic_uses(node)
+        if uses:
             yield last, last, f"(::std::marker::PhantomData<({uses})>)"
     elif item.word == "impl":
         if not has_body:
@@ -167,8 +171,11 @@ def _make_public(node: Node) -> Iterator[_Edit]:
 
 def _add_body(node: Node) -> _Edit:
     body = node.child_by_field_name("body")
-    start = body.start_byte if body else node.end_byte - 1
-    lines = body.end_point[0] - body.start_point[0] if body else 0
+    start = node.end_byte - 1
+    lines = 0
+    if body:
+        start = body.start_byte
+        lines = body.end_point[0] - body.start_point[0]
     text = " { loop {} }"
     result = node.child_by_field_name("return_type")
     if result and result.type == "abstract_type":
@@ -187,8 +194,7 @@ def _build_generic_uses(node: Node) -> str:
     """Return what makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the
     arguments of a tuple."""
     uses = []
-    parameters = node.child_by_field_name("type_parameters")
-    for parameter in parameters.named_children if parameters else ():
+    for parameter in list_parts(node, "type_parameters"):
         if parameter.type == "lifetime_parameter":
             uses.append(f"&{get_field(parameter, 'name')} (),")
         elif parameter.type == "type_parameter":
@@ -224,7 +230,7 @@ def _collect_declared(signature_text: str) -> tuple[set[str], set[str]]:
     """Return names of declared items, and of functions and constants of types."""
     names: set[str] = set()
     methods: set[str] = set()
-    for item in iter_declarations(parse(normalize(signature_text))):
+    for item in read_declarations(signature_text):
         names.add(item.name)
         if item.word == "impl" and not item.node.child_by_field_name("trait"):
             methods.update(inner.name for inner in item.list_members())
@@ -243,16 +249,13 @@ def _is_of_trait(item: Item) -> bool:
 
 def _publish_item(item: Item) -> Iterator[_Edit]:
     """`pub` where it is missing, and in place of `pub(crate)`."""
-    at = next(
-        n
-        for n, token in enumerate(item.body)
-        if token.kind is Kind.NAME and token.text == item.word
-    )
+    words = list_texts(item.body)
+    at = words.index(item.word)
     while at and (item.body[at - 1].text in BEFORE_FUNCTION or item.body[at - 1].kind is Kind.TEXT):
         at -= 1
     before = item.body[at - 1].text if at else ""
     if before == ")":
-        opening = max(n for n in range(at) if item.body[n].text == "(")
+        opening = at - words[at::-1].index("(")
         last = item.body[at - 1]
         yield item.body[opening].start, last.start + len(last.text), ""
     elif before != "pub":
@@ -265,16 +268,15 @@ def _publish_item(item: Item) -> Iterator[_Edit]:
 def find_declaration_error(signature_text: str, compiled: Compiled) -> tuple[str | None, set[int]]:
     """Return what of the signature is no Rust, with its line; else the numbers of the items that
     the stub has to lack."""
-    spans = [
-        (item.first_line, item.last_line)
-        for item in iter_declarations(parse(normalize(signature_text)))
-    ]
+    declared = read_declarations(signature_text)
     without: set[int] = set()
     for error in compiled.errors:
         line = error.line - 1
         if error.code not in _OF_PARTS | _UNRESOLVED and line > 0:
             return f"line {line} of its signature: {error.text}", set()
-        without |= {number for number, (first, last) in enumerate(spans) if first <= line <= last}
+        for number, item in enumerate(declared):
+            if item.first_line <= line <= item.last_line:
+                without.add(number)
     return None, without
 
 
@@ -293,9 +295,9 @@ def find_task_error(
     """
     if compiled.status is not CompileStatus.REFUSED:
         return None
-    located_errors = [(tests.find_task_line(error.outer_line), error) for error in compiled.errors]
     of_tests = []
-    for line, error in located_errors:
+    for error in compiled.errors:
+        line = tests.find_task_line(error.outer_line)
         if line is not None:
             of_tests.append((line, error))
     for line, error in of_tests:
@@ -346,7 +348,8 @@ def find_signature_error(
     """Return the declaration that not even a stub made of it meets. `is_complete`: the stub has all
     that is declared."""
     for error in compiled.errors:
-        if pin := tests.pins.get(error.line):
+        pin = tests.pins.get(error.line)
+        if pin:
             name = _NAME.search(error.text)
             unknown = (
                 error.code in _UNRESOLVED and "in this scope" in error.text and name is not None
@@ -363,12 +366,8 @@ def _is_task_error(
 ) -> bool:
     """Return whether it is an error of syntax, or of a name that no answer can bring to where the
     tests use it."""
-    imported = []
-    for a, b in find_globs(task.tests, task.crate):
-        imported.append(task.tests[a.start : b.start + 1])
-    brings_any = any(
-        signature is None or not is_plain(declaration, task.crate) for declaration in imported
-    )
+    globs = find_globs(task.tests, task.crate)
+    brings_any = any(signature is None or not glob.is_plain(task.crate) for glob in globs)
     if error.code is None:
         is_name = error.text.startswith("cannot find")  # a macro or an attribute
         return not is_name or not (brings_any or "macro_use" in task.tests)
@@ -381,10 +380,9 @@ def _is_task_error(
     name_match = _NAME.search(error.text)
     if error.code not in _UNRESOLVED or name_match is None:
         return False
-    declared = signature.names if signature is not None and not is_complete else ()
-    if of_root := re.search(
-        rf"import `{task.crate}::(\w+)`|`(\w+)` in crate `{task.crate}`", error.text
-    ):
+    pattern = rf"import `{task.crate}::(\w+)`|`(\w+)` in crate `{task.crate}`"
+    of_root = re.search(pattern, error.text)
+    if of_root:
         name = of_root[1] or of_root[2]
         if any(path.startswith((f"src/{name}.", f"src/{name}/")) for path in task.files):
             return False
@@ -392,4 +390,5 @@ def _is_task_error(
     if brings_any or f"`{task.crate}" in error.text:
         return False
     is_import = error.text.startswith("unresolved import")
-    return ("in this scope" in error.text or is_import) and name_match[1] not in declared
+    is_declared = signature is not None and name_match[1] in signature.names
+    return ("in this scope" in error.text or is_import) and not (is_declared and not is_complete)

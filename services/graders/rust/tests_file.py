@@ -15,16 +15,24 @@ was judged otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from gradus.tasks.rust import RustTask
+from services.graders.rust.answer import RustAnswer
 from services.graders.rust.expected_values import TOLD, split
-from services.graders.rust.glob_imports import find_globs, is_plain
-from services.graders.rust.lexer import Kind, code, find_group_end, tokens
+from services.graders.rust.glob_imports import find_globs, iter_globs
+from services.graders.rust.lexer import (
+    Kind,
+    code,
+    list_texts,
+    list_variants,
+)
 from services.graders.rust.signature import Signature, TypePin
+from services.graders.rust.syntax import get_text, parse
 from services.graders.rust.toolchain import HARNESS_CRATE
 
 _COMPARISON = """
@@ -121,6 +129,7 @@ macro_rules! {name} {{
 code of that."""
 
 
+_COMPUTED = re.compile(r"\bconst (?:_ |\{)")
 _NO_VARIABLES = frozenset({"_", "self", "super", "crate"})
 """Words that not even `r#` makes a variable."""
 _FIELDS = ("tests", "signature", "crate", "edition", "dependencies")
@@ -157,21 +166,27 @@ class TestsFile:
 def write_tests_file(
     task: RustTask,
     signature: Signature | None,
-    names: Collection[str] = (),
+    answer: RustAnswer | None = None,
     *,
     derived: bool = True,
 ) -> TestsFile:
     """Return the file to compile in place of `task.tests`. The last 128 are kept: a task has many
     answers.
 
-    `names`: what the tests may have from the answer; with a signature that is what it declares.
+    `answer`: what the tests may have names of; with a signature these are those that it declares.
     `derived`: the answer derives `PartialEq`, or the task declares that it need not.
     """
     derived = derived or bool(signature and signature.own_equality)
-    declared = signature.names if signature else tuple(sorted(names))
-    return _build_tests_file(
-        tuple((field, getattr(task, field)) for field in _FIELDS), signature, declared, derived
-    )
+    words = set(list_texts(code(task.tests)))
+    items = answer.items[answer.entry] if answer else ()
+    declared = signature.names if signature else sorted({item.name for item in items} & words)
+    variants = []
+    for item in items:
+        names = [name for name in list_variants(item) if name in words]
+        if names and item.name in words:
+            variants.append((item.name, tuple(names)))
+    fields = tuple((field, getattr(task, field)) for field in _FIELDS)
+    return _build_tests_file(fields, signature, tuple(declared), tuple(variants), derived)
 
 
 @lru_cache(maxsize=128)
@@ -179,10 +194,11 @@ def _build_tests_file(
     fields: tuple[tuple[str, Any], ...],
     signature: Signature | None,
     declared: tuple[str, ...],
+    variants: tuple[tuple[str, tuple[str, ...]], ...],
     derived: bool,
 ) -> TestsFile:
     """Return the file of a task with these `_FIELDS`. `declared`: names that its tests have from
-    the answer."""
+    the answer. `variants`: of its enums, as far as the tests name them."""
     task = RustTask(**dict(fields))
     taken_out = split(task, declared)
     task = task.model_copy(update={"tests": taken_out.tests})
@@ -193,7 +209,7 @@ def _build_tests_file(
         + extern_crate
         + _render_assertions(task, derived)
         + "\n"
-        + _replace_globs(task, signature, start)
+        + _replace_globs(task, signature, dict(variants), start)
     )
     added_line = task.tests[:start].count("\n") + 1
     count = task.tests.count("\n") + 1
@@ -245,10 +261,7 @@ def _render_assertions(task: RustTask, derived: bool) -> str:
         templates.append(_TOLD.format(name=TOLD, harness=harness))
     test_tokens = code(task.tests)
     # `const _: () = assert!(..)`: code that is computed by the compiler cannot call the harness.
-    if not any(
-        token.text == "const" and next_.text in ("_", "{")
-        for token, next_ in zip(test_tokens, test_tokens[1:], strict=False)
-    ):
+    if not _COMPUTED.search(" ".join(list_texts(test_tokens))):
         templates.append(_ASSERTION.format(harness=harness))
     return " ".join(" ".join(templates).split())
 
@@ -260,44 +273,51 @@ def _get_harness_path(task: RustTask) -> str:
 
 def find_item_start(text: str) -> int:
     """Return where items may begin: behind `#![...]` and `//!` at the start."""
-    file_tokens = tokens(
-        text, "2021", None
-    )  # written out as in `code`: else the cache would not know the call again
-    position = at = 0
-    while at < len(file_tokens):
-        token = file_tokens[at]
-        if token.kind is Kind.COMMENT and token.text.startswith(("//!", "/*!")):
-            end = text.find("\n", token.start + len(token.text))
-            position, at = len(text) if end < 0 else end + 1, at + 1
-        elif token.kind in (Kind.SPACE, Kind.COMMENT):
-            at += 1
-        elif token.text == "#" and text.startswith("!", token.start + 1):
-            at = find_group_end(file_tokens, at + 2)
-            position = file_tokens[at].start if at < len(file_tokens) else len(text)
-        else:
+    position = 0
+    for node in parse(text).named_children:
+        is_inner = get_text(node).startswith(("//!", "/*!"))
+        if is_inner or node.type in ("inner_attribute_item", "shebang"):
+            position = node.end_byte
+        elif "comment" not in node.type:
             break
-    return position
+    return len(text.encode()[:position].decode())
 
 
-def _replace_globs(task: RustTask, signature: Signature | None, start: int) -> str:
+def _replace_globs(
+    task: RustTask, signature: Signature | None, variants: Mapping[str, Sequence[str]], start: int
+) -> str:
     text = task.tests
     out: list[str] = []
     position = start
-    for number, (first, last) in enumerate(find_globs(text, task.crate)):
-        end = last.start + 1
-        declaration = text[first.start : end]
-        if signature is not None and is_plain(declaration, task.crate):
+    of_crate = find_globs(text, task.crate)
+    for number, glob in enumerate(iter_globs(text)):
+        declaration = text[glob.start : glob.end]
+        if glob.owner in variants:
+            path = declaration[: declaration.rindex("*")]
+            declaration += _render_variants(path, glob.owner, variants[glob.owner])
+        if glob in of_crate and signature is not None and glob.is_plain(task.crate):
             declaration = f"use ::{task.crate}::{{{', '.join(sorted(signature.names))}}};"
-        else:
+        elif glob in of_crate:
             declaration += f" use {_get_harness_path(task)}::prelude::*;"
             declaration += f" fn gradus_words_{number}({_render_bindings(text)}) {{}}"
-        out += [text[position : first.start], declaration]
-        position = end
+        out += [text[position : glob.start], declaration]
+        position = glob.end
     return "".join(out) + text[position:]
+
+
+def _render_variants(path: str, enum: str, names: Sequence[str]) -> str:
+    """Return imports of variants by name, which win over the prelude beside `path*`, and what
+    compiles only if they are variants: a module of this name could have anything in it."""
+    patterns = " | ".join(f"{enum}::{name} {{ .. }}" for name in names)
+    check = f"const _: fn({enum}) = |gradus| match gradus {{ {patterns} => {{}}, _ => {{}} }};"
+    return f" {path}{{{', '.join(names)}}}; {check}"
 
 
 def _render_bindings(text: str) -> str:
     """Return parameters that have the words of `text` for names."""
-    words = {token.text.removeprefix("r#") for token in code(text) if token.kind is Kind.NAME}
-    variables = sorted(word for word in words - _NO_VARIABLES if word.islower())
-    return ", ".join(f"r#{word} @ _: ()" for word in variables)
+    bindings = set()
+    for token in code(text):
+        word = token.text.removeprefix("r#")
+        if token.kind is Kind.NAME and word.islower() and word not in _NO_VARIABLES:
+            bindings.add(f"r#{word} @ _: ()")
+    return ", ".join(sorted(bindings))

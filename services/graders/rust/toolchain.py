@@ -167,7 +167,8 @@ def _run_command(command: list[str]) -> str:
 
 
 def _find_cc() -> str:
-    if cc_path := shutil.which("cc"):
+    cc_path = shutil.which("cc")
+    if cc_path:
         return cc_path
     raise InternalFault(
         "the Rust grader needs a C compiler's start files to link programs, and there is no `cc` on"

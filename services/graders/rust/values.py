@@ -9,6 +9,7 @@ from gradus.tasks.rust import RustTask
 
 _SIMPLE_STRING = re.compile(r"[ !#-\[\]-~]*")
 _WRAPPERS = {"S": "Some", "K": "Ok", "E": "Err"}
+_CLOSING = {"[": "]", "{": "}", "(": ")"}
 _ORDERINGS = {"-1": "Less", "0": "Equal", "1": "Greater"}
 
 
@@ -52,19 +53,10 @@ def _render_value(words: list[str]) -> str:
             return "None"
         case "S" | "K" | "E":
             return f"{_WRAPPERS[kind]}({_render_value(words)})"
-        case "[":
-            return f"[{_render_list(words, payload)}]"
-        case "{":
-            return f"{{{_render_list(words, payload)}}}"
-        case "(":
-            return f"({_render_list(words, payload)})"
+        case "[" | "{" | "(":
+            parts = [_render_value(words) for _ in range(int(payload))]
+            return f"{kind}{', '.join(parts)}{_CLOSING[kind]}"
     raise ValueError(f"no canonical text begins with {kind!r}")
-
-
-def _render_list(words: list[str], number: str) -> str:
-    if not number.isdecimal():
-        raise ValueError("not a length")
-    return ", ".join(_render_value(words) for _ in range(int(number)))
 
 
 def _require_plain(text: str) -> str:
