@@ -44,7 +44,7 @@ SPARE_STORIES = 8
 references."""
 
 HEDGED = 0.4
-"""What a want is worth that says `maybe` or `if possible` where the task does not."""
+"""What a want is worth that says `maybe` or `if possible` where its reference does not."""
 OPTIONAL = 0.85
 """What a want is worth that asks for the option to do what the reference asks to do."""
 META = 0.3
@@ -244,6 +244,7 @@ def _compute_factors(stories: Sequence[Story], spec: TaskSpec) -> Floats:
     worth."""
     factors = np.ones((len(stories), len(spec.references)))
     asked_parts = np.array([semantic_checks.count_parts(each.want) for each in spec.references])
+    asked_hedged = np.array([semantic_checks.is_hedged(each.want) for each in spec.references])
     asked_slips = np.array([semantic_checks.count_slips(each.want) for each in spec.references])
     for row, story in enumerate(stories):
         excess = semantic_checks.count_parts(story.want) - asked_parts - SPARE_PARTS
@@ -251,8 +252,8 @@ def _compute_factors(stories: Sequence[Story], spec: TaskSpec) -> Floats:
         factors[row] *= SLIP ** np.maximum(0, semantic_checks.count_slips(story.want) - asked_slips)
         if _is_denial(story, spec):
             factors[row] = 0.0
-        if semantic_checks.is_hedged(story.want, spec.known_stems):
-            factors[row] *= HEDGED
+        if semantic_checks.is_hedged(story.want):
+            factors[row] *= np.where(asked_hedged, 1.0, HEDGED)
         if semantic_checks.is_about_stories(story.want, spec.known_stems):
             factors[row] *= META
         if semantic_checks.takes_back(story.children, story.want):
