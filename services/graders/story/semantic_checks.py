@@ -37,7 +37,7 @@ _HEDGE = re.compile(
     r"|\bif (?:there is|there's|we have|time) (?:time|permits|allows)\b",
     re.IGNORECASE,
 )
-"""Doubt where it is about the want: in front of it, or at its end or that of one of its phrases. `see
+"""Doubt about the want: in front of it, or at its end or that of one of its phrases. `See
 what might go wrong` doubts something else."""
 _OPTION = re.compile(r"^(?:the|an?) (?:option|choice|chance|possibility)\b", re.IGNORECASE)
 _DETERMINER = r"(?:an?|the|my|our|your|their|his|its|every)"
