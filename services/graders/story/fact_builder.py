@@ -243,9 +243,11 @@ def _compute_factors(stories: Sequence[Story], spec: TaskSpec) -> Floats:
     """(stories, references) in [0, 1]: what hedges, further parts and the like leave of a want's
     worth."""
     factors = np.ones((len(stories), len(spec.references)))
-    asked_parts = np.array([semantic_checks.count_parts(each.want) for each in spec.references])
-    asked_hedged = np.array([semantic_checks.is_hedged(each.want) for each in spec.references])
-    asked_slips = np.array([semantic_checks.count_slips(each.want) for each in spec.references])
+    asked = [each.want for each in spec.references]
+    asked_parts = np.array([*map(semantic_checks.count_parts, asked)])
+    asked_slips = np.array([*map(semantic_checks.count_slips, asked)])
+    asked_hedged = np.array([*map(semantic_checks.is_hedged, asked)])
+    asked_options = np.array([*map(semantic_checks.is_option, asked)])
     for row, story in enumerate(stories):
         excess = semantic_checks.count_parts(story.want) - asked_parts - SPARE_PARTS
         factors[row] *= OMNIBUS ** np.maximum(0, excess)
@@ -254,13 +256,12 @@ def _compute_factors(stories: Sequence[Story], spec: TaskSpec) -> Floats:
             factors[row] = 0.0
         if semantic_checks.is_hedged(story.want):
             factors[row] *= np.where(asked_hedged, 1.0, HEDGED)
+        if semantic_checks.is_option(story.want):
+            factors[row] *= np.where(asked_options, 1.0, OPTIONAL)
         if semantic_checks.is_about_stories(story.want, spec.known_stems):
             factors[row] *= META
         if semantic_checks.takes_back(story.children, story.want):
             factors[row] *= TAKEN_BACK
-        for column, reference in enumerate(spec.references):
-            if semantic_checks.is_option(story.want, reference.want):
-                factors[row, column] *= OPTIONAL
     return factors
 
 

@@ -61,9 +61,9 @@ def is_hedged(want: str) -> bool:
     return _HEDGE.search(want) is not None
 
 
-def is_option(want: str, reference: str) -> bool:
-    """Return whether a want asks for the option to do what the reference asks to do."""
-    return _OPTION.match(want) is not None and _OPTION.match(reference) is None
+def is_option(want: str) -> bool:
+    """Return whether a want asks for the option to do something."""
+    return _OPTION.match(want) is not None
 
 
 def is_about_stories(want: str, known_stems: Collection[str]) -> bool:
