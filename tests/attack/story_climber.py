@@ -25,7 +25,7 @@ STARTS = (
 )
 BOUND = 0.88
 """What a climb may reach without a judge: far above half of an honest answer, since meaning is not
-told (docs/decisions/0042)."""
+told (docs/decisions/0057)."""
 RUBRIC = "story/weighted@1"
 COMMON = frozenset(
     ("see", "get", "show", "list", "find", "send", "choose", "change", "plan", "tell", "know")

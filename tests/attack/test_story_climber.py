@@ -1,7 +1,7 @@
 """What optimising the reward by word edits reaches, without a judge.
 
 The aim is less than half of an honest answer. No offline measure that is right on 98 of 100 honest
-wants reaches it (docs/decisions/0042): the bound here is what does hold.
+wants reaches it (docs/decisions/0057): the bound here is what does hold.
 """
 
 from __future__ import annotations

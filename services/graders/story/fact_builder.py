@@ -44,7 +44,7 @@ SPARE_STORIES = 8
 references."""
 
 HEDGED = 0.4
-"""What a want is worth that says `maybe` or `if possible` where the task does not."""
+"""What a want is worth that says `maybe` or `if possible` where its reference does not."""
 OPTIONAL = 0.85
 """What a want is worth that asks for the option to do what the reference asks to do."""
 META = 0.3
@@ -243,23 +243,25 @@ def _compute_factors(stories: Sequence[Story], spec: TaskSpec) -> Floats:
     """(stories, references) in [0, 1]: what hedges, further parts and the like leave of a want's
     worth."""
     factors = np.ones((len(stories), len(spec.references)))
-    asked_parts = np.array([semantic_checks.count_parts(each.want) for each in spec.references])
-    asked_slips = np.array([semantic_checks.count_slips(each.want) for each in spec.references])
+    asked = [each.want for each in spec.references]
+    asked_parts = np.array([*map(semantic_checks.count_parts, asked)])
+    asked_slips = np.array([*map(semantic_checks.count_slips, asked)])
+    asked_hedged = np.array([*map(semantic_checks.is_hedged, asked)])
+    asked_options = np.array([*map(semantic_checks.is_option, asked)])
     for row, story in enumerate(stories):
         excess = semantic_checks.count_parts(story.want) - asked_parts - SPARE_PARTS
         factors[row] *= OMNIBUS ** np.maximum(0, excess)
         factors[row] *= SLIP ** np.maximum(0, semantic_checks.count_slips(story.want) - asked_slips)
         if _is_denial(story, spec):
             factors[row] = 0.0
-        if semantic_checks.is_hedged(story.want, spec.known_stems):
-            factors[row] *= HEDGED
+        if semantic_checks.is_hedged(story.want):
+            factors[row] *= np.where(asked_hedged, 1.0, HEDGED)
+        if semantic_checks.is_option(story.want):
+            factors[row] *= np.where(asked_options, 1.0, OPTIONAL)
         if semantic_checks.is_about_stories(story.want, spec.known_stems):
             factors[row] *= META
         if semantic_checks.takes_back(story.children, story.want):
             factors[row] *= TAKEN_BACK
-        for column, reference in enumerate(spec.references):
-            if semantic_checks.is_option(story.want, reference.want):
-                factors[row, column] *= OPTIONAL
     return factors
 
 

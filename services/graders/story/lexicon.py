@@ -1,7 +1,6 @@
 """Words: tokens, stems and the word lists beside this file. Knows no story and no model.
 
-A list is a text file, one entry a line, `#` starts a comment; lists are read once, when first asked
-for.
+A list is a text file of words, `#` starts a comment; lists are read once, when first asked for.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ _LONGEST_KEPT = 30
 @cache
 def load_word_list(name: str) -> frozenset[str]:
     """Return the entries of `<name>.txt`, lower case."""
-    lines = (Path(__file__).parent / f"{name}.txt").read_text().splitlines()
-    entries = (line.partition("#")[0].strip().lower() for line in lines)
-    return frozenset(filter(None, entries))
+    text = (Path(__file__).parent / f"{name}.txt").read_text()
+    return frozenset(re.sub("#.*", "", text).lower().split())
 
 
 def extract_words(text: str) -> tuple[str, ...]:

@@ -155,11 +155,6 @@ _NEXT_STORY = re.compile(
     rf"(?:\s{{1,3}}[*_]{{0,3}}(?:also |really )?(?:{_STRONG_WISH}|{_WEAK_WISH})|'d\b))",
     re.IGNORECASE,
 )
-_WHOLE_STORY = re.compile(
-    r"\bas (?:an?|the) (?:(?!\bso\b)[^.,;:!?]){1,60}?,?\s{1,3}i\s{1,3}(?:want|need|would"
-    r" like|can)\b",
-    re.IGNORECASE,
-)
 _SECOND_WISH = re.compile(
     r"(?:\b(?:and|but)|[,;.:])\s{1,3}(?:also\s{1,3})?i (?:want|need|would like) to\b|\bas an?"
     r" [^.,;]{1,60}, i\b",
@@ -457,8 +452,6 @@ def _read_group(group: _Group) -> Story | Rejected:
 def read_story(text: str, line: int = 1, children: tuple[str, ...] = ()) -> Story | Rejected:
     """Return the clauses of one story, or why it is none."""
     text = _PLANNING.sub("", text[:8000])
-    if text.lower().count("as ") > 1 and len(_WHOLE_STORY.findall(text)) > 1:
-        return Rejected(line, "several stories in one")
     if len(extract_words(text)) > MAX_STORY_WORDS:
         return Rejected(line, f"longer than {MAX_STORY_WORDS} words")
     clauses = _parse_clauses(text)

@@ -25,12 +25,20 @@ _EMPTY_DENIAL = re.compile(
     r"\b(?:possible|allowed|happen|work|implemented|built|delivered|done)\b\W*",
     re.IGNORECASE,
 )
-_WEAK = re.compile(
-    r"\b(?:if (?:at all )?possible|(?<!for )one day|no (?:hurry|rush)|nice to have|at some point"
-    r"|if (?:there is|there's|we have|time) (?:time|permits|allows)|or (?:whatever|something|so)"
-    r"|(?:in|for) (?:a|some) (?:later|future) (?:release|version|sprint)|not (?:really )?needed)\b",
+_DOUBT = r"(?:maybe|perhaps|possibly|probably|presumably|somehow|eventually|some ?day)"
+_LATER = (
+    r"if (?:at all )?possible|if at all|no (?:hurry|rush)|nice to have|at some point"
+    r"|(?<!for )(?<!by )(?<!in )(?<!than )(?<!after )one day"
+    r"|(?:in|for) (?:a|some) (?:later|future) (?:release|version|sprint)"
+)
+_HEDGE = re.compile(
+    rf"^(?:to )?(?:be able to )?(?:{_DOUBT}|might)\b|\b(?:{_DOUBT}|{_LATER})\W*(?:$|,)"
+    r"|\bor (?:maybe not|whatever|something)\b"
+    r"|\bif (?:there is|there's|we have|time) (?:time|permits|allows)\b",
     re.IGNORECASE,
 )
+"""Doubt about the want: in front of it, or at its end or that of one of its phrases. `See
+what might go wrong` doubts something else."""
 _OPTION = re.compile(r"^(?:the|an?) (?:option|choice|chance|possibility)\b", re.IGNORECASE)
 _DETERMINER = r"(?:an?|the|my|our|your|their|his|its|every)"
 _NO_NOUN = (
@@ -48,18 +56,14 @@ _SLIP = re.compile(
 _JOINT = re.compile(r",(?:\s*and|\s*or)?\s|\s(?:and|or|&|as well as|plus)\s|/", re.IGNORECASE)
 
 
-def is_hedged(want: str, known_stems: Collection[str]) -> bool:
-    """Return whether a want leaves open that something is wanted, in words that the task does not
-    have: a permit `for one day` is no hedge."""
-    words = load_word_list("hedges").intersection(extract_words(want))
-    for phrase in _WEAK.findall(want):
-        words = words.union(extract_words(phrase))
-    return any(stem(word) not in known_stems for word in words)
+def is_hedged(want: str) -> bool:
+    """Return whether a want leaves open that something is wanted."""
+    return _HEDGE.search(want) is not None
 
 
-def is_option(want: str, reference: str) -> bool:
-    """Return whether a want asks for the option to do what the reference asks to do."""
-    return _OPTION.match(want) is not None and _OPTION.match(reference) is None
+def is_option(want: str) -> bool:
+    """Return whether a want asks for the option to do something."""
+    return _OPTION.match(want) is not None
 
 
 def is_about_stories(want: str, known_stems: Collection[str]) -> bool:
