@@ -236,7 +236,7 @@ class Broker(Protocol):
 
     async def list_unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
         """Return up to `limit` running jobs, oldest first, and up to `limit` queued ones, in the
-        order of their turns."""
+        order of their tenants' turns. Runs of a tenant start its jobs in another order."""
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
         """End unfinished jobs for all clients: each gets the result `signing.CANCELLED`. Returns

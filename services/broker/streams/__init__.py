@@ -205,7 +205,9 @@ class StreamsBroker(StreamOperations):
             grader,
             layout.FIRST[share.priority],
             share.run,
-            KEY_PARTS * (bound // RESERVED_PART),
+            share.tenant,
+            KEY_PARTS * max(bound // RESERVED_PART, 0) if share.has_key else -1,
+            layout.TRAINING_FROM,
         )
 
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
