@@ -21,6 +21,7 @@ from typing import Generic, NamedTuple, TypeVar
 from gradus.descriptions import GraderInfo
 from services.broker import (
     KEY_PARTS,
+    LOOK_AHEAD,
     MAX_FAIR_SHARES,
     MIN_TTL_S,
     PUT_OFF_TURNS,
@@ -200,9 +201,24 @@ class _FairQueue:
         """Return the same for all runs of a tenant, in both priorities."""
         return sum(turns.count_backlog(name) for turns in self._turns_of_tenants.values())
 
-    def take(self, limit: int) -> list[_Entry]:
-        """Return the next jobs."""
-        return [self._take_next() for _ in range(min(limit, len(self.jobs)))]
+    def take(self, limit: int, max_bytes: int) -> list[_Entry]:
+        """Return the next jobs, of any size where `max_bytes` is 0."""
+        taken: list[_Entry] = []
+        while len(taken) < limit and self.jobs:
+            entry = self._take_small(max_bytes) if max_bytes else self._take_next()
+            if entry is None:
+                break
+            self._turns_of_tenants[entry.priority].advance(entry.virtual_time)
+            taken.append(entry)
+        return taken
+
+    def _take_small(self, max_bytes: int) -> _Entry | None:
+        for first in (0, self._count_evaluation()):
+            for entry in self.jobs[first : first + LOOK_AHEAD]:
+                if len(entry.job.payload.encode()) <= max_bytes:
+                    self.remove(entry)
+                    return entry
+        return None
 
     def _take_next(self) -> _Entry:
         first = self.jobs[self._find_next()]
@@ -212,7 +228,6 @@ class _FairQueue:
             _remove(self.jobs, chosen, "place")
             first.virtual_time, chosen.virtual_time = chosen.virtual_time, first.virtual_time
             self.add(first)
-        self._turns_of_tenants[chosen.priority].advance(chosen.virtual_time)
         if chosen.tenant:
             self._turns_of_runs[chosen.tenant].advance(chosen.time_in_tenant)
             self._leave_tenant(chosen)
@@ -221,11 +236,14 @@ class _FairQueue:
     def _find_next(self) -> int:
         """Return the index of the job whose tenant has the next turn: evaluation first, but each
         fifth one is training's while that waits."""
-        n_evaluation = bisect_left(self.jobs, (True, 0, ""), key=attrgetter("place"))
+        n_evaluation = self._count_evaluation()
         if n_evaluation in (0, len(self.jobs)):
             return 0
         self._n_claimed += 1
         return 0 if self._n_claimed % TRAINING_PART else n_evaluation
+
+    def _count_evaluation(self) -> int:
+        return bisect_left(self.jobs, (True, 0, ""), key=attrgetter("place"))
 
 
 @dataclass(slots=True)
@@ -442,11 +460,15 @@ class MemoryBroker:
 
     # ------------------------------------------------------------------------------------ consumer
 
-    async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
+    async def claim(
+        self, grader: str, worker: str, limit: int, wait_s: float, max_bytes: int = 0
+    ) -> list[Claim]:
         queue = self._queues[grader]
         until = time.monotonic() + wait_s
         while True:
-            taken = [] if queue.state is QueueState.PAUSED else queue.queued.take(limit)
+            taken = []
+            if queue.state is not QueueState.PAUSED:
+                taken = queue.queued.take(limit, max_bytes)
             if taken or time.monotonic() >= until:
                 return [self._start(queue, entry, worker) for entry in taken]
             await queue.wait_for_change(until)

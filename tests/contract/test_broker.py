@@ -1002,6 +1002,17 @@ async def test_a_batch_of_many_chunks_has_its_part_of_a_full_queue(place: Place)
         await broker.submit(jobs(257, "other"), FairShare("other"))
 
 
+async def test_a_small_job_is_found_behind_large_ones_of_each_priority(broker: Broker) -> None:
+    large, small = json.dumps("x" * 100), json.dumps("x")
+    for priority in Priority:
+        batch = [Job(f"{priority}-{n}", "ocaml", large) for n in range(80)]
+        await broker.submit(batch, FairShare("big", priority))
+    assert await broker.claim("ocaml", "w", 4, 0, 50) == []
+    await broker.submit([Job("small", "ocaml", small)], FairShare("small"))
+    assert ids_of(await broker.claim("ocaml", "w", 4, 0, 50)) == ["small"]
+    assert len(await broker.claim("ocaml", "w", 4, 0)) == 4
+
+
 async def test_evaluations_take_turns_too(broker: Broker) -> None:
     await broker.submit(jobs(6, "a"), FairShare("a", Priority.EVALUATION))
     await broker.submit(jobs(2, "b"), FairShare("b", Priority.EVALUATION))
@@ -1152,7 +1163,7 @@ STEPS = st.one_of(
     ),
     st.tuples(st.just("cancel"), st.integers(0, 11)),
     st.tuples(st.just("revoke"), st.tuples(st.integers(0, 11), st.sampled_from(["", "a"]))),
-    st.tuples(st.just("claim"), st.integers(1, 4)),
+    st.tuples(st.sampled_from(["claim", "claim small"]), st.integers(1, 4)),
     st.tuples(
         st.sampled_from(["finish", "fail", "release", "put off", "renew"]), st.integers(0, 20)
     ),
@@ -1171,8 +1182,9 @@ async def told(broker: Broker, steps: list[tuple[str, Any]]) -> list[object]:
             await broker.cancel("ocaml", [everything[what].id])
         elif verb == "revoke":
             seen.append(await broker.revoke("ocaml", [everything[what[0]].id], what[1]))
-        elif verb == "claim":
-            claims += (new := await broker.claim("ocaml", "w", what, 0))
+        elif verb.startswith("claim"):
+            max_bytes = len(everything[0].payload) if verb == "claim small" else 0
+            claims += (new := await broker.claim("ocaml", "w", what, 0, max_bytes))
             seen.append([(claim.job, claim.deliveries) for claim in new])
         elif claims:
             seen.append(await told_of(broker, verb, claims[what % len(claims)]))

@@ -1,9 +1,10 @@
--- Move the next jobs from the queue to the stream, and there to one worker. Uses `find_next` of runs.lua.
+-- Move the next jobs from the queue to the stream, and there to one worker. Uses `leave` of runs.lua.
 --
 -- KEYS: 1 queue  2 virtual times  3 wake-up list  4 stream of running jobs
 -- ARGV: 1 key prefix  2 consumer group  3 worker  4 most jobs to take  5 time to live in ms
 --       6 '1' if the worker took a wake-up token  7 first virtual time of training
 --       8 which part of the jobs that are claimed while both priorities wait is training's: 5 for a fifth
+--       9 most bytes of a payload, 0 for any  10 jobs of each priority among which one of this size is looked for
 -- Reply: for each job {stream entry, deliveries of that entry, job id, payload, starts of the job, time of the claim in ms}
 -- Error: NOGROUP, before anything was moved
 
@@ -67,6 +68,21 @@ local function choose(id)
   return id
 end
 
+-- The first job that is small enough, of those that come next.
+local function pop_small()
+  for _, first in ipairs({'0', training_from}) do
+    local next_ones = redis.call('ZRANGE', queue, first, '+inf', 'BYSCORE', 'LIMIT', 0, ARGV[10], 'WITHSCORES')
+    for i = 1, #next_ones, 2 do
+      local size = redis.pcall('HSTRLEN', prefix..'job:'..next_ones[i], 'payload')
+      if type(size) == 'number' and size <= tonumber(ARGV[9]) then
+        redis.call('ZREM', queue, next_ones[i])
+        drop(runs, next_ones[i])
+        return next_ones[i], next_ones[i + 1]
+      end
+    end
+  end
+end
+
 local function move(id, time)
   local job = prefix..'job:'..id
   local payload, starts = unpack(redis.call('HMGET', job, 'payload', 'starts'))
@@ -83,8 +99,13 @@ for _, entry in ipairs(read(limit)) do pick_up(entry) end
 if n_queued > 0 and #taken < limit then
   local before = #taken
   for _ = 1, math.min(n_queued, limit - before) do
-    local id, time = pop()
-    move(choose(id), time)
+    local id, time
+    if ARGV[9] == '0' then
+      id, time = pop()
+      id = choose(id)
+    else id, time = pop_small() end
+    if not id then break end
+    move(id, time)
   end
   if #taken > before then read(#taken - before) end
   for name, time in pairs(now) do
@@ -93,7 +114,7 @@ if n_queued > 0 and #taken < limit then
     end
   end
   redis.call('PEXPIRE', times, ttl)
-  if n_queued <= limit then redis.call('DEL', wakeup) end
+  if redis.call('ZCARD', queue) == 0 then redis.call('DEL', wakeup) end
 end
 redis.call('PEXPIRE', stream, ttl)
 return taken
