@@ -48,6 +48,13 @@ CLAIM_WAIT_S = 2.0
 """Longest wait for a job, and so the time in which an idle worker stops."""
 FINISH_ATTEMPTS = 60
 """Attempts to deliver a result, one in half a second: by then another worker has the job."""
+LARGE_BYTES = 8192
+"""A job with a longer payload is large."""
+SMALL_PART = 4
+"""A worker whose slots share a model keeps a quarter of them for jobs that are not large: small
+ones get the model first, but only from a slot."""
+SMALL_LOOK_S = 0.1
+"""Seconds between looks for small jobs while as many large ones run as may."""
 DRAIN_S = 30.0
 """Time in which running grades may finish after SIGTERM."""
 
@@ -107,6 +114,10 @@ class _RunningJob:
     cancel_token: CancelToken = field(default_factory=CancelToken)
     """Cancelled when the job is unwanted."""
 
+    @property
+    def is_large(self) -> bool:
+        return len(self.claim.job.payload) > LARGE_BYTES
+
 
 class Worker:
     """One grader, its slots and their jobs. `self_tested`: memory was set aside and `self_test()`
@@ -138,6 +149,9 @@ class Worker:
         self._description = grader.description()
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{self._info.name}"
         self._free = list(range(slots))
+        self._large_slots = slots - (slots // SMALL_PART if grader.waiting_slots else 0)
+        self._n_large = 0
+        """Large jobs in slots."""
         self._running_jobs: dict[str, _RunningJob] = {}
         """By token of the claim."""
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix=f"grade-{self._info.name}")
@@ -180,18 +194,29 @@ class Worker:
         # results that are not delivered yet are bounded, too
         limit = min(len(self._free), 2 * self.slots - len(self._running_jobs))
         if limit < 1:
-            self._slot_freed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CLAIM_WAIT_S):
-                    await self._slot_freed.wait()
+            await self._wait_for_slot(CLAIM_WAIT_S)
             return
-        claims = await self.broker.claim(self._info.name, self.name, limit, CLAIM_WAIT_S)
+        names = (self._info.name, self.name)
+        room = self._large_slots - self._n_large
+        if room > 0:
+            claims = await self.broker.claim(*names, min(limit, room), CLAIM_WAIT_S)
+        else:
+            claims = await self.broker.claim(*names, limit, 0, LARGE_BYTES)
+            if not claims:
+                await self._wait_for_slot(SMALL_LOOK_S)
         if self._metrics:
             self._metrics.record_claims(claims)
         for claim in claims:
             job = _RunningJob(claim, self._free.pop())
             self._running_jobs[claim.token] = job
+            self._n_large += job.is_large
             job.task = loops.create_task(self._run_job(job))
+
+    async def _wait_for_slot(self, timeout_s: float) -> None:
+        self._slot_freed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._slot_freed.wait()
 
     async def _run_job(self, job: _RunningJob) -> None:
         """Grade a claimed job and deliver its result; when the worker ends first, return the
@@ -217,6 +242,7 @@ class Worker:
         finally:
             # now, so that the next job is claimed while the result is delivered
             self._free.append(job.slot)
+            self._n_large -= job.is_large
             self._slot_freed.set()
         if result is None or (job.cancel_token.is_cancelled and isinstance(result, Faulted)):
             # releasing an unwanted job drops it, unless it was submitted again meanwhile

@@ -22,6 +22,7 @@ __all__ = [
     "DEATH_KEPT_S",
     "DEFAULT_FAIR_SHARE",
     "KEY_PARTS",
+    "LOOK_AHEAD",
     "MAX_DELIVERIES",
     "MIN_TTL_S",
     "REFUSE_AT",
@@ -85,6 +86,8 @@ MIN_NOTE_BYTES = 2048
 """Bytes that the note of an asynchronous job counts at least."""
 NOTE_PARTS = 4
 """It counts so many times its length: the faults of its submissions may take as much again."""
+LOOK_AHEAD = 64
+"""Queued jobs of each priority among which small ones are looked for."""
 MAX_FAIR_SHARES = 1000
 """Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are
 forgotten."""
@@ -236,7 +239,7 @@ class Broker(Protocol):
 
     async def list_unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
         """Return up to `limit` running jobs, oldest first, and up to `limit` queued ones, in the
-        order of their turns."""
+        order of their tenants' turns. Runs of a tenant start its jobs in another order."""
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
         """End unfinished jobs for all clients: each gets the result `signing.CANCELLED`. Returns
@@ -246,9 +249,14 @@ class Broker(Protocol):
         that this run alone waits for.
         """
 
-    async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
+    async def claim(
+        self, grader: str, worker: str, limit: int, wait_s: float, max_bytes: int = 0
+    ) -> list[Claim]:
         """Claim up to `limit` jobs, lapsed leases of other workers included; wait up to `wait_s`
         for the first.
+
+        `max_bytes`: only jobs with a payload of at most so many bytes, which are among the next
+        `LOOK_AHEAD` of their priority. 0: of any size.
 
         Each claim counts as a start, unless its lease lapses and its worker renews it later. Let a
         call run to its end: the jobs of a cancelled one stay claimed until their leases lapse.

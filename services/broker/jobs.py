@@ -71,8 +71,8 @@ class Priority(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FairShare:
-    """Fair-queuing key of a submission. Within a priority, runs take turns job by job, whatever
-    their backlogs."""
+    """Fair-queuing key of a submission. Within a priority, tenants take turns job by job, whatever
+    their backlogs, and the runs of a tenant take its turns in the same way."""
 
     run: str = "default"
     """Name of the API key, or that and the run's with a space between."""
@@ -81,6 +81,15 @@ class FairShare:
     @property
     def key(self) -> str:
         return self.run.partition(" ")[0]
+
+    @property
+    def has_key(self) -> bool:
+        return self.key != DEFAULT_FAIR_SHARE.key
+
+    @property
+    def tenant(self) -> str:
+        """What takes turns in a queue: the API key, or the run in a service without keys."""
+        return self.key if self.has_key else self.run
 
 
 DEFAULT_FAIR_SHARE = FairShare()

@@ -16,11 +16,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from gradus.descriptions import GraderInfo
 from services.broker import (
     KEY_PARTS,
+    LOOK_AHEAD,
     MAX_FAIR_SHARES,
     MIN_TTL_S,
     PUT_OFF_TURNS,
@@ -50,6 +51,13 @@ MAX_KEPT = 100_000
 T = TypeVar("T")
 
 
+class _Tenant(NamedTuple):
+    """A tenant in one priority: what takes turns in a queue."""
+
+    priority: Priority
+    name: str
+
+
 @dataclass(slots=True)
 class _Entry:
     """A job between submission and answer."""
@@ -57,6 +65,9 @@ class _Entry:
     job: Job
     priority: Priority
     virtual_time: int = 0
+    tenant: _Tenant | None = None
+    """Whose jobs it takes turns with; none after it was given back."""
+    time_in_tenant: int = 0
     waiters: int = 1
     """Submits that have not been cancelled."""
     runs: set[str] = field(default_factory=set)
@@ -71,85 +82,168 @@ class _Entry:
         """Sort key of a queued job: evaluation first, then virtual time, then id."""
         return *_get_rank(self.priority, self.virtual_time), self.job.id
 
+    @property
+    def place_in_tenant(self) -> tuple[int, str]:
+        return self.time_in_tenant, self.job.id
+
 
 def _get_rank(priority: Priority, virtual_time: int) -> tuple[bool, int]:
     return priority is not Priority.EVALUATION, virtual_time
 
 
+def _remove(entries: list[_Entry], entry: _Entry, place: str) -> None:
+    """Remove `entry` from `entries`, sorted by the attribute `place`."""
+    get_place = attrgetter(place)
+    del entries[bisect_left(entries, get_place(entry), key=get_place)]
+
+
+@dataclass(slots=True)
+class _Turns:
+    """Virtual times of start-time fair queuing.
+
+    The next job gets the virtual time after that of the last one of the same name, or after that
+    of the job claimed last, whichever is later: names alternate, and a late one neither waits for
+    another's backlog nor catches up on its own.
+    """
+
+    now: int = 0
+    """Time of the job claimed last."""
+    _last: dict[str, int] = field(default_factory=dict)
+
+    def compute_next(self, name: str) -> int:
+        return max(self.now, self._last.get(name, 0)) + 1
+
+    def give(self, name: str) -> int:
+        if len(self._last) > MAX_FAIR_SHARES:
+            self._last = {other: time for other, time in self._last.items() if time > self.now}
+        self._last[name] = self.compute_next(name)
+        return self._last[name]
+
+    def advance(self, time: int) -> None:
+        self.now = max(self.now, time)
+
+    def count_backlog(self, name: str) -> int:
+        """Return jobs of this name that are queued, and those that it cancelled since the queue was
+        last empty."""
+        return max(0, self._last.get(name, 0) - self.now)
+
+
 @dataclass(slots=True)
 class _FairQueue:
-    """The queued jobs of one grader under start-time fair queuing.
-
-    A run's next job gets the virtual time after that of its last one, or after that of the job
-    claimed last, whichever is later: runs alternate, and a late one neither waits for another's
-    backlog nor catches up on its own.
-    """
+    """The queued jobs of one grader: tenants take turns, and the runs of each take its turns
+    in turns."""
 
     jobs: list[_Entry] = field(default_factory=list)
     """Sorted by place."""
+    _jobs_of_tenants: defaultdict[_Tenant, list[_Entry]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """Sorted by place in the tenant."""
+    _turns_of_tenants: defaultdict[Priority, _Turns] = field(
+        default_factory=lambda: defaultdict(_Turns)
+    )
+    _turns_of_runs: defaultdict[_Tenant, _Turns] = field(
+        default_factory=lambda: defaultdict(_Turns)
+    )
     _n_claimed: int = 0
-    """Jobs that were claimed while evaluation alone would have been claimed and more jobs
-    waited."""
-    _now: dict[Priority, int] = field(default_factory=dict)
-    _last: dict[FairShare, int] = field(default_factory=dict)
-
-    def compute_virtual_time(self, fair_share: FairShare) -> int:
-        return max(self._now.get(fair_share.priority, 0), self._last.get(fair_share, 0)) + 1
+    """Jobs that were claimed while evaluation was next and training waited."""
 
     def join(self, entry: _Entry, fair_share: FairShare) -> None:
+        tenant = _Tenant(fair_share.priority, fair_share.tenant)
         entry.priority = fair_share.priority
-        entry.virtual_time = self.compute_virtual_time(fair_share)
-        if len(self._last) > MAX_FAIR_SHARES:
-            self._last = {
-                share: time
-                for share, time in self._last.items()
-                if time > self._now.get(share.priority, 0)
-            }
-        self._last[fair_share] = entry.virtual_time
+        entry.virtual_time = self._turns_of_tenants[tenant.priority].give(tenant.name)
         self.add(entry)
+        self._join_tenant(entry, tenant, fair_share.run)
+
+    def _join_tenant(self, entry: _Entry, tenant: _Tenant, run: str) -> None:
+        entry.tenant = tenant
+        entry.time_in_tenant = self._turns_of_runs[tenant].give(run)
+        insort(self._jobs_of_tenants[tenant], entry, key=attrgetter("place_in_tenant"))
+
+    def _leave_tenant(self, entry: _Entry) -> None:
+        if entry.tenant is not None:
+            _remove(self._jobs_of_tenants[entry.tenant], entry, "place_in_tenant")
+            entry.tenant = None
 
     def add(self, entry: _Entry) -> None:
         insort(self.jobs, entry, key=attrgetter("place"))
 
     def remove(self, entry: _Entry) -> None:
-        del self.jobs[bisect_left(self.jobs, entry.place, key=attrgetter("place"))]
+        _remove(self.jobs, entry, "place")
+        self._leave_tenant(entry)
 
     def postpone(self, entry: _Entry) -> None:
-        entry.virtual_time = self._now.get(entry.priority, 0) + PUT_OFF_TURNS
+        entry.virtual_time = self._turns_of_tenants[entry.priority].now + PUT_OFF_TURNS
         self.add(entry)
 
     def move_up(self, entry: _Entry, fair_share: FairShare) -> None:
-        """Give a queued job the fair share's next virtual time if that is earlier than its own."""
-        if _get_rank(fair_share.priority, self.compute_virtual_time(fair_share)) < entry.place[:2]:
+        """Give a queued job the fair share's next turn if that is earlier than its own."""
+        tenant = _Tenant(fair_share.priority, fair_share.tenant)
+        time_in_tenant = self._turns_of_runs[tenant].compute_next(fair_share.run)
+        rank = _get_rank(
+            tenant.priority, self._turns_of_tenants[tenant.priority].compute_next(tenant.name)
+        )
+        if entry.tenant == tenant and time_in_tenant < entry.time_in_tenant:
+            self._leave_tenant(entry)
+            self._join_tenant(entry, tenant, fair_share.run)
+        elif entry.tenant != tenant and rank < entry.place[:2]:
             self.remove(entry)
             self.join(entry, fair_share)
 
     def count_backlog(self, fair_share: FairShare) -> int:
-        """Return jobs of this fair share that are queued, and those that it cancelled since the
-        queue was last empty."""
-        return max(0, self._last.get(fair_share, 0) - self._now.get(fair_share.priority, 0))
+        """Return jobs of this run that are queued, and those that it cancelled since the queue was
+        last empty."""
+        tenant = _Tenant(fair_share.priority, fair_share.tenant)
+        of_tenant = self._turns_of_tenants[tenant.priority].count_backlog(tenant.name)
+        return min(of_tenant, self._turns_of_runs[tenant].count_backlog(fair_share.run))
 
-    def count_backlog_of_key(self, key: str) -> int:
-        """Return the same for all runs of an API key, in both priorities."""
-        return sum(self.count_backlog(share) for share in self._last if share.key == key)
+    def count_backlog_of_tenant(self, name: str) -> int:
+        """Return the same for all runs of a tenant, in both priorities."""
+        return sum(turns.count_backlog(name) for turns in self._turns_of_tenants.values())
 
-    def take(self, limit: int) -> list[_Entry]:
-        """Return the next jobs: evaluation first; where it would be all, training gets its part."""
-        n_evaluation = bisect_left(self.jobs, (True, 0, ""), key=attrgetter("place"))
-        n_training = limit - min(limit, n_evaluation)
-        if 0 < limit <= n_evaluation and limit < len(self.jobs):
-            self._n_claimed += limit
-            n_training = (
-                self._n_claimed // TRAINING_PART - (self._n_claimed - limit) // TRAINING_PART
-            )
-        training = self.jobs[n_evaluation : n_evaluation + n_training]
-        evaluation = self.jobs[: min(limit - len(training), n_evaluation)]
-        del self.jobs[n_evaluation : n_evaluation + n_training]
-        del self.jobs[: len(evaluation)]
-        taken = evaluation + training
-        for entry in taken:
-            self._now[entry.priority] = max(self._now.get(entry.priority, 0), entry.virtual_time)
+    def take(self, limit: int, max_bytes: int) -> list[_Entry]:
+        """Return the next jobs, of any size where `max_bytes` is 0."""
+        taken: list[_Entry] = []
+        while len(taken) < limit and self.jobs:
+            entry = self._take_small(max_bytes) if max_bytes else self._take_next()
+            if entry is None:
+                break
+            self._turns_of_tenants[entry.priority].advance(entry.virtual_time)
+            taken.append(entry)
         return taken
+
+    def _take_small(self, max_bytes: int) -> _Entry | None:
+        for first in (0, self._count_evaluation()):
+            for entry in self.jobs[first : first + LOOK_AHEAD]:
+                if len(entry.job.payload.encode()) <= max_bytes:
+                    self.remove(entry)
+                    return entry
+        return None
+
+    def _take_next(self) -> _Entry:
+        first = self.jobs[self._find_next()]
+        chosen = self._jobs_of_tenants[first.tenant][0] if first.tenant else first
+        _remove(self.jobs, first, "place")
+        if chosen is not first:
+            _remove(self.jobs, chosen, "place")
+            first.virtual_time, chosen.virtual_time = chosen.virtual_time, first.virtual_time
+            self.add(first)
+        if chosen.tenant:
+            self._turns_of_runs[chosen.tenant].advance(chosen.time_in_tenant)
+            self._leave_tenant(chosen)
+        return chosen
+
+    def _find_next(self) -> int:
+        """Return the index of the job whose tenant has the next turn: evaluation first, but each
+        fifth one is training's while that waits."""
+        n_evaluation = self._count_evaluation()
+        if n_evaluation in (0, len(self.jobs)):
+            return 0
+        self._n_claimed += 1
+        return 0 if self._n_claimed % TRAINING_PART else n_evaluation
+
+    def _count_evaluation(self) -> int:
+        return bisect_left(self.jobs, (True, 0, ""), key=attrgetter("place"))
 
 
 @dataclass(slots=True)
@@ -257,8 +351,8 @@ class MemoryBroker:
         if new and depth > bound and not has_reserve:
             raise QueueFull(grader, "run")
         key_bound = bound + KEY_PARTS * (bound // RESERVED_PART)
-        backlog = queue.queued.count_backlog_of_key(fair_share.key) if depth > bound else 0
-        has_key_part = backlog + len(new) <= key_bound or fair_share.key == DEFAULT_FAIR_SHARE.key
+        backlog = queue.queued.count_backlog_of_tenant(fair_share.tenant) if depth > bound else 0
+        has_key_part = backlog + len(new) <= key_bound or not fair_share.has_key
         if new and depth > bound and not has_key_part:
             raise QueueFull(grader, "key_part")
         if not queue.queued.jobs:
@@ -366,11 +460,15 @@ class MemoryBroker:
 
     # ------------------------------------------------------------------------------------ consumer
 
-    async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
+    async def claim(
+        self, grader: str, worker: str, limit: int, wait_s: float, max_bytes: int = 0
+    ) -> list[Claim]:
         queue = self._queues[grader]
         until = time.monotonic() + wait_s
         while True:
-            taken = [] if queue.state is QueueState.PAUSED else queue.queued.take(limit)
+            taken = []
+            if queue.state is not QueueState.PAUSED:
+                taken = queue.queued.take(limit, max_bytes)
             if taken or time.monotonic() >= until:
                 return [self._start(queue, entry, worker) for entry in taken]
             await queue.wait_for_change(until)

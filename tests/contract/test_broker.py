@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any, cast
 
@@ -876,7 +877,9 @@ async def test_training_gets_a_fifth_of_what_is_claimed_while_both_wait(
     assert abs(taken.count("a") - taken.count("b")) <= 1
     rest = await order(broker, 220 - len(taken))
     assert sorted(taken + rest) == sorted("e" * 100 + "a" * 60 + "b" * 60)
-    assert rest.startswith("e" * (100 - taken.count("e")))
+    while_both_wait = rest[: rest.rindex("e") + 1]
+    n_training = len(while_both_wait) - while_both_wait.count("e")
+    assert abs(n_training - len(while_both_wait) / TRAINING_PART) <= 1
 
 
 async def test_training_that_comes_late_has_no_claim_on_the_turns_before(broker: Broker) -> None:
@@ -892,6 +895,32 @@ async def test_jobs_of_evaluation_that_made_room_keep_their_order(broker: Broker
     taken = [job_id for _ in range(3) for job_id in ids_of(await take(broker, 7))]
     assert [job_id for job_id in taken if job_id[0] == "e"] == ids(jobs(17, "evaluation"))
     assert [job_id for job_id in taken if job_id[0] == "t"] == ids(jobs(4, "training"))
+
+
+async def test_all_runs_of_an_api_key_have_the_turns_of_one(broker: Broker) -> None:
+    for n in range(40):
+        await broker.submit(jobs(10, f"big {n:02}"), FairShare(f"big {n:02}"))
+    await broker.submit(jobs(60, "small"), FairShare("small"))
+    taken = ids_of(await take(broker, 7)) + ids_of(await take(broker, 73))
+    names = Counter(job_id.rpartition("-")[0] for job_id in taken)
+    assert names.pop("small") == 40
+    assert names == {f"big {n:02}": 1 for n in range(40)}
+
+
+async def test_runs_of_an_api_key_share_its_turns_alike(broker: Broker) -> None:
+    await broker.submit(jobs(40, "other"), FairShare("other"))
+    await broker.submit(jobs(40, "a"), FairShare("key a"))
+    assert sorted(await order(broker, 20)) == sorted("ao" * 10)
+    await broker.submit(jobs(20, "b"), FairShare("key b"))
+    assert sorted(await order(broker, 20)) == sorted("ooab" * 5)
+    await broker.cancel("ocaml", ids(jobs(20, "b")))
+    assert sorted(await order(broker, 10)) == sorted("ao" * 5)
+
+
+async def test_a_job_that_another_run_of_the_key_wants_comes_at_its_turn(broker: Broker) -> None:
+    await broker.submit([*jobs(50, "big"), Job("shared", "ocaml", "{}")], FairShare("key big"))
+    await broker.submit([Job("shared", "ocaml", "{}")], FairShare("key small"))
+    assert "shared" in ids_of(await take(broker, 2))
 
 
 async def test_a_full_queue_keeps_a_part_of_its_bound_for_each_run_that_has_little_queued(
@@ -971,6 +1000,17 @@ async def test_a_batch_of_many_chunks_has_its_part_of_a_full_queue(place: Place)
     await broker.set_queue_state("ocaml", QueueState.DRAINING)
     with pytest.raises(QueueFull):
         await broker.submit(jobs(257, "other"), FairShare("other"))
+
+
+async def test_a_small_job_is_found_behind_large_ones_of_each_priority(broker: Broker) -> None:
+    large, small = json.dumps("x" * 100), json.dumps("x")
+    for priority in Priority:
+        batch = [Job(f"{priority}-{n}", "ocaml", large) for n in range(80)]
+        await broker.submit(batch, FairShare("big", priority))
+    assert await broker.claim("ocaml", "w", 4, 0, 50) == []
+    await broker.submit([Job("small", "ocaml", small)], FairShare("small"))
+    assert ids_of(await broker.claim("ocaml", "w", 4, 0, 50)) == ["small"]
+    assert len(await broker.claim("ocaml", "w", 4, 0)) == 4
 
 
 async def test_evaluations_take_turns_too(broker: Broker) -> None:
@@ -1111,16 +1151,22 @@ async def test_a_revoked_job_that_is_submitted_again_is_graded(place: Place) -> 
 
 # ---------------------------------------------------------------------- both the same
 
-FAIR_SHARES = [FairShare(run, priority) for run in "ab" for priority in Priority]
+FAIR_SHARES = [
+    FairShare(run, priority)
+    for run in ("default", "default run", "a", "a run", "a run2", "b run")
+    for priority in Priority
+]
 STEPS = st.one_of(
     st.tuples(
         st.just("submit"),
-        st.tuples(st.sets(st.integers(0, 5), min_size=1), st.sampled_from(FAIR_SHARES)),
+        st.tuples(st.sets(st.integers(0, 11), min_size=1), st.sampled_from(FAIR_SHARES)),
     ),
-    st.tuples(st.just("cancel"), st.integers(0, 5)),
-    st.tuples(st.just("revoke"), st.tuples(st.integers(0, 5), st.sampled_from(["", "a"]))),
-    st.tuples(st.just("claim"), st.integers(1, 4)),
-    st.tuples(st.sampled_from(["finish", "fail", "release", "renew"]), st.integers(0, 20)),
+    st.tuples(st.just("cancel"), st.integers(0, 11)),
+    st.tuples(st.just("revoke"), st.tuples(st.integers(0, 11), st.sampled_from(["", "a"]))),
+    st.tuples(st.sampled_from(["claim", "claim small"]), st.integers(1, 4)),
+    st.tuples(
+        st.sampled_from(["finish", "fail", "release", "put off", "renew"]), st.integers(0, 20)
+    ),
 )
 
 
@@ -1128,7 +1174,7 @@ async def told(broker: Broker, steps: list[tuple[str, Any]]) -> list[object]:
     """Everything that the broker lets its users see while they take `steps`."""
     seen: list[object] = []
     claims: list[Claim] = []
-    everything = jobs(6)
+    everything = jobs(12)
     for verb, what in steps:
         if verb == "submit":
             await broker.submit([everything[i] for i in sorted(what[0])], what[1])
@@ -1136,8 +1182,9 @@ async def told(broker: Broker, steps: list[tuple[str, Any]]) -> list[object]:
             await broker.cancel("ocaml", [everything[what].id])
         elif verb == "revoke":
             seen.append(await broker.revoke("ocaml", [everything[what[0]].id], what[1]))
-        elif verb == "claim":
-            claims += (new := await broker.claim("ocaml", "w", what, 0))
+        elif verb.startswith("claim"):
+            max_bytes = len(everything[0].payload) if verb == "claim small" else 0
+            claims += (new := await broker.claim("ocaml", "w", what, 0, max_bytes))
             seen.append([(claim.job, claim.deliveries) for claim in new])
         elif claims:
             seen.append(await told_of(broker, verb, claims[what % len(claims)]))
@@ -1148,8 +1195,10 @@ async def told(broker: Broker, steps: list[tuple[str, Any]]) -> list[object]:
 async def told_of(broker: Broker, verb: str, claim: Claim) -> object:
     if verb == "renew":
         return ids_of(await broker.renew([claim]))
-    if verb == "release":  # not a second time: when a suspect is handed out again differs
-        return await broker.release(claim) if claim.deliveries == 1 else None
+    if verb in ("release", "put off"):
+        if claim.deliveries > 1:  # when a suspect is handed out again differs
+            return None
+        return await broker.release(claim, put_off=verb == "put off")
     return await broker.finish(
         claim, json.dumps(verb), cache=verb == "finish", dead_letter=verb == "fail"
     )
@@ -1560,6 +1609,19 @@ async def test_a_job_record_without_its_job_does_not_keep_the_job_from_being_que
     await broker.submit(jobs(1))
     claim = await take_one(broker)
     assert (claim.job, claim.deliveries) == (jobs(1)[0], 1)
+
+
+async def test_jobs_that_a_worker_of_an_earlier_release_took_are_no_runs_turn(
+    on_redis: Place, redis: Redis
+) -> None:
+    broker = on_redis.open()
+    for name in "abc":
+        await broker.submit(jobs(4, name), FairShare(f"key {name}"))
+    taken = [job_id for job_id, _ in await redis.zpopmin(f"{on_redis.prefix}queue:ocaml", 2)]
+    assert taken == ["a-0", "a-1"]
+    assert sorted(await order(broker, 4)) == list("bbcc")
+    assert sorted(await order(broker, 6)) == list("aabbcc")
+    assert not await redis.exists(f"{on_redis.prefix}runs:ocaml")
 
 
 async def test_an_entry_that_is_no_job_is_dropped(on_redis: Place, redis: Redis) -> None:

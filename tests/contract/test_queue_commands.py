@@ -105,8 +105,8 @@ def test_jobs_are_listed_and_cancelled_one_by_one_or_by_run(
     assert capsys.readouterr().out.splitlines() == [
         "ocaml:running running 1 trainer a",
         "ocaml:shared queued 0 trainer a, trainer b",
-        "ocaml:other queued 0 trainer b",
         "ocaml:own queued 0 trainer a",
+        "ocaml:other queued 0 trainer b",
     ]
     assert run("jobs", "ocaml", "--limit", "1") == 0
     assert len(capsys.readouterr().out.splitlines()) == 2

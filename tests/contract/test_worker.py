@@ -45,7 +45,7 @@ from services.broker.workers import Registration
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 from services.sandbox.cancellation import NeedsTime, is_brief
-from services.worker import MAX_ATTEMPTS, Worker, grade_with_retries
+from services.worker import LARGE_BYTES, MAX_ATTEMPTS, Worker, grade_with_retries
 from tests.conftest import RedisServer
 from tests.graders import described
 
@@ -82,7 +82,7 @@ class TinyGrader:
         self.let_go = threading.Event()
         self._lock = threading.Lock()
 
-    waiting_slots = None
+    waiting_slots: int | None = None
 
     def description(self) -> GraderDescription:
         return described(self.info())
@@ -562,9 +562,9 @@ class Recording(MemoryBroker):
             self.away[call] -= 1
             raise QueueFault("the queue is away")
 
-    async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
+    async def claim(self, *args: Any) -> list[Claim]:
         self._check("claim")
-        return await super().claim(grader, worker, limit, wait_s)
+        return await super().claim(*args)
 
     async def finish(
         self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False
@@ -586,6 +586,24 @@ async def test_a_queue_that_is_away_for_a_while_costs_no_result() -> None:
         await broker.submit([job("right")])
         assert isinstance((await answers(broker, [job("right")]))["right"], Graded)
     assert grader.calls["right"] == 1
+
+
+async def test_large_jobs_leave_a_quarter_of_the_slots_of_a_model_to_small_ones(
+    place: Place,
+) -> None:
+    grader = TinyGrader()
+    broker = place.open()
+    grader.waiting_slots = 8
+    large = [job(f"hold {n}", tests="x" * LARGE_BYTES) for n in range(12)]
+    small = [job("right 1"), job("right 2")]
+    async with working(grader, broker, slots=8):
+        await broker.submit(large)
+        await until(lambda: len(grader.started) == 6)
+        await broker.submit(small)
+        assert len(await answers(broker, small)) == 2
+        assert len(grader.started) == 8
+        grader.let_go.set()
+        assert len(await answers(broker, large)) == 12
 
 
 async def test_slots_go_on_while_results_are_delivered_but_not_without_end() -> None:

@@ -1,26 +1,28 @@
 -- Joined in front of the scripts that queue jobs: which bound `n_new` more jobs of one run would pass (-1 for none): that
 -- of the `run`, of which `reserve` jobs may pass the queue's bound whatever others have queued, that of the API key (`key_part`),
--- whose runs may pass the queue's bound by `key_reserve` jobs together, or the `queue`'s, at twice its bound; `draining` where an
+-- whose runs may pass the queue's bound by `tenant_reserve` jobs together, or the `queue`'s, at twice its bound; `draining` where an
 -- operator wants no more. Nil where they may be queued.
 
--- Jobs of all runs of an API key in both priorities. A run is named `KEY` or `KEY RUN`.
-local function count_backlog(times, key)
-  local fields, values, backlog = redis.call('HGETALL', times), {}, 0
-  for i = 1, #fields, 2 do values[fields[i]] = tonumber(fields[i + 1]) end
-  for name, last in pairs(values) do
-    local from, owner = string.match(name, '^last (%d+) ([^ ]*)')
-    if owner == key then backlog = backlog + math.max(0, last - (values['now '..from] or from)) end
-  end
-  return backlog
-end
-
-local function find_full_bound(depth, n_new, times, prefix, bound, reserve, grader, from, run, key_reserve)
+local function find_full_bound(
+  depth, n_new, times, prefix, bound, reserve, grader, from, run, tenant, tenant_reserve, training_from
+)
   if bound < 0 or n_new == 0 then return nil end
   if redis.call('GET', prefix..'state:'..grader) == 'draining' then return 'draining' end
   if depth + n_new <= bound then return nil end
-  local now, last = unpack(redis.call('HMGET', times, 'now '..from, 'last '..from..' '..run))
   if depth + n_new > 2 * bound then return 'queue' end
-  if math.max(0, (last or 0) - (now or from)) + n_new > reserve then return 'run' end
-  local key = string.match(run, '^[^ ]*')
-  if key ~= 'default' and count_backlog(times, key) + n_new > bound + key_reserve then return 'key_part' end
+
+  -- Jobs are counted as the distance of turns: from the one handed out now to the last one given.
+  local function count(now, last, first)
+    local given = redis.call('HMGET', times, now, last)
+    return math.max(0, (given[2] or first) - (given[1] or first))
+  end
+  local queued = {}
+  for _, first in ipairs({'0', training_from}) do
+    queued[first] = count('now '..first, 'last '..first..' '..tenant, first)
+  end
+  -- Turns of single runs are counted where workers keep the order of runs (runs.lua).
+  local of_run = math.min(queued[from], count('served '..from..' '..tenant, 'run '..from..' '..run, 0))
+  if of_run + n_new > reserve then return 'run' end
+  if tonumber(tenant_reserve) < 0 then return nil end
+  if queued['0'] + queued[training_from] + n_new > bound + tenant_reserve then return 'key_part' end
 end

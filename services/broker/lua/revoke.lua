@@ -1,4 +1,5 @@
 -- End jobs for every process that waits: each inbox gets the result, a queued job is dropped, a running one unwanted.
+-- Uses `drop` of runs.lua.
 --
 -- KEYS: 1 queue
 -- ARGV: 1 key prefix  2 how keys of inboxes begin  3 result  4 its time to live in ms  5 results that an inbox holds
@@ -26,6 +27,7 @@ for i = 7, #ARGV do
     end
     if redis.call('HGET', job, 'entry') == '' then
       redis.call('ZREM', KEYS[1], id)
+      drop(get_runs(prefix, KEYS[1]), id)
       redis.call('DEL', job)
     end
   end

@@ -1,9 +1,10 @@
--- Move the next jobs from the queue to the stream, and there to one worker.
+-- Move the next jobs from the queue to the stream, and there to one worker. Uses `leave` of runs.lua.
 --
 -- KEYS: 1 queue  2 virtual times  3 wake-up list  4 stream of running jobs
 -- ARGV: 1 key prefix  2 consumer group  3 worker  4 most jobs to take  5 time to live in ms
 --       6 '1' if the worker took a wake-up token  7 first virtual time of training
 --       8 which part of the jobs that are claimed while both priorities wait is training's: 5 for a fifth
+--       9 most bytes of a payload, 0 for any  10 jobs of each priority among which one of this size is looked for
 -- Reply: for each job {stream entry, deliveries of that entry, job id, payload, starts of the job, time of the claim in ms}
 -- Error: NOGROUP, before anything was moved
 
@@ -36,25 +37,52 @@ local function pick_up(entry)
   end
 end
 
--- The next jobs and their virtual times, in turns. Evaluation has the lowest ones: where it would be all, training
--- gets its part, and as many jobs of evaluation return to their places.
-local function pop(count)
-  local popped = redis.call('ZPOPMIN', queue, count)
-  if count >= n_queued or tonumber(popped[#popped]) > tonumber(training_from) then return popped end
-  local n_claimed = redis.call('HINCRBY', times, 'evaluation', count)
-  local due = math.floor(n_claimed / ARGV[8]) - math.floor((n_claimed - count) / ARGV[8])
-  if due == 0 then return popped end
-  local others = redis.call('ZRANGE', queue, training_from, '+inf', 'BYSCORE', 'LIMIT', 0, due, 'WITHSCORES')
-  for i = 1, #others, 2 do
-    local at = #popped - #others + i
-    redis.call('ZADD', queue, popped[at + 1], popped[at])
-    redis.call('ZREM', queue, others[i])
-    popped[at], popped[at + 1] = others[i], others[i + 1]
-  end
-  return popped
+-- The next job and its virtual time. Evaluation has the lowest ones: while training waits too, it gets its part.
+local function pop()
+  local first = redis.call('ZPOPMIN', queue)
+  if not first[2] or tonumber(first[2]) > tonumber(training_from) then return unpack(first) end
+  local other = redis.call('ZRANGE', queue, training_from, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  if not other[1] or redis.call('HINCRBY', times, 'evaluation', 1) % ARGV[8] > 0 then return unpack(first) end
+  redis.call('ZADD', queue, first[2], first[1])
+  redis.call('ZREM', queue, other[1])
+  return unpack(other)
 end
 
-local now = {}
+-- It is the turn of that job's tenant: the job of the tenant's next run starts, and this one gets its place in the queue.
+local runs, now = get_runs(prefix, queue), {}
+local has_runs = redis.pcall('EXISTS', runs) == 1
+local function choose(id)
+  local owner = has_runs and find_place(runs, id)
+  while owner do
+    local turn, chosen = find_next(runs, owner)
+    local place = chosen ~= id and redis.call('ZSCORE', queue, chosen)
+    leave(runs, chosen, owner, turn)
+    if chosen == id or place then now['served '..owner] = turn end
+    if chosen == id then return id end
+    if place then  -- else a worker of an earlier release took it
+      redis.call('ZREM', queue, chosen)
+      redis.call('ZADD', queue, place, id)
+      return chosen
+    end
+  end
+  return id
+end
+
+-- The first job that is small enough, of those that come next.
+local function pop_small()
+  for _, first in ipairs({'0', training_from}) do
+    local next_ones = redis.call('ZRANGE', queue, first, '+inf', 'BYSCORE', 'LIMIT', 0, ARGV[10], 'WITHSCORES')
+    for i = 1, #next_ones, 2 do
+      local size = redis.pcall('HSTRLEN', prefix..'job:'..next_ones[i], 'payload')
+      if type(size) == 'number' and size <= tonumber(ARGV[9]) then
+        redis.call('ZREM', queue, next_ones[i])
+        drop(runs, next_ones[i])
+        return next_ones[i], next_ones[i + 1]
+      end
+    end
+  end
+end
+
 local function move(id, time)
   local job = prefix..'job:'..id
   local payload, starts = unpack(redis.call('HMGET', job, 'payload', 'starts'))
@@ -69,8 +97,16 @@ end
 -- entered the stream but reached no worker, because the group was lost.
 for _, entry in ipairs(read(limit)) do pick_up(entry) end
 if n_queued > 0 and #taken < limit then
-  local popped, before = pop(limit - #taken), #taken
-  for i = 1, #popped, 2 do move(popped[i], popped[i + 1]) end
+  local before = #taken
+  for _ = 1, math.min(n_queued, limit - before) do
+    local id, time
+    if ARGV[9] == '0' then
+      id, time = pop()
+      id = choose(id)
+    else id, time = pop_small() end
+    if not id then break end
+    move(id, time)
+  end
   if #taken > before then read(#taken - before) end
   for name, time in pairs(now) do
     if tonumber(time) > tonumber(redis.call('HGET', times, name) or 0) then
@@ -78,7 +114,7 @@ if n_queued > 0 and #taken < limit then
     end
   end
   redis.call('PEXPIRE', times, ttl)
-  if #popped == 2 * n_queued then redis.call('DEL', wakeup) end
+  if redis.call('ZCARD', queue) == 0 then redis.call('DEL', wakeup) end
 end
 redis.call('PEXPIRE', stream, ttl)
 return taken

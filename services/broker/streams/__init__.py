@@ -27,6 +27,7 @@ from gradus.errors import QueueFault
 from services.broker import (
     DEAD_AFTER_S,
     KEY_PARTS,
+    LOOK_AHEAD,
     MAX_DELIVERIES,
     PUT_OFF_TURNS,
     RENEW_S,
@@ -205,7 +206,9 @@ class StreamsBroker(StreamOperations):
             grader,
             layout.FIRST[share.priority],
             share.run,
-            KEY_PARTS * (bound // RESERVED_PART),
+            share.tenant,
+            KEY_PARTS * max(bound // RESERVED_PART, 0) if share.has_key else -1,
+            layout.TRAINING_FROM,
         )
 
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
@@ -322,7 +325,9 @@ class StreamsBroker(StreamOperations):
     def _get_consumer(self, grader: str, worker: str) -> _Consumer:
         return self._consumers.setdefault((grader, worker), _Consumer(grader, worker))
 
-    async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
+    async def claim(
+        self, grader: str, worker: str, limit: int, wait_s: float, max_bytes: int = 0
+    ) -> list[Claim]:
         if limit < 1:  # to Redis, 0 means all
             return []
         consumer = self._get_consumer(grader, worker)
@@ -332,7 +337,7 @@ class StreamsBroker(StreamOperations):
                 # an entry of the stream, the number of its deliveries and the worker name a lease
                 Claim(Job(job_id, grader, payload), f"{entry} {times} {worker}", starts, ms / 1000)
                 for entry, times, job_id, payload, starts, ms in await self._take(
-                    consumer, limit, until
+                    consumer, limit, until, max_bytes
                 )
             ]
             lease_end = time.monotonic() + self.lease_s
@@ -342,7 +347,9 @@ class StreamsBroker(StreamOperations):
             if claims or time.monotonic() >= until:
                 return claims
 
-    async def _take(self, consumer: _Consumer, limit: int, until: float) -> list[Any]:
+    async def _take(
+        self, consumer: _Consumer, limit: int, until: float, max_bytes: int
+    ) -> list[Any]:
         """Return jobs as take.lua replies; may return none before `until`."""
         starts = consumer.get_held_starts()
         now = time.monotonic()
@@ -378,21 +385,25 @@ class StreamsBroker(StreamOperations):
                     return list(lapsed)
             wake_at = min(until, consumer.reclaim_at)
             if not consumer.suspect_waits:
-                return await self._read(consumer, limit, wake_at - time.monotonic())
+                block_s = wake_at - time.monotonic()
+                return await self._read(consumer, limit, block_s, max_bytes)
         consumer.freed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, wake_at - time.monotonic())):
                 await consumer.freed.wait()
         return []
 
-    async def _read(self, consumer: _Consumer, limit: int, block_s: float) -> list[Any]:
+    async def _read(
+        self, consumer: _Consumer, limit: int, block_s: float, max_bytes: int
+    ) -> list[Any]:
         """Return the next queued jobs; waits up to `block_s` for a wake-up token."""
         pop = ("BLPOP", self._redis.key("bell", consumer.grader), max(block_s, 0.01))
         is_woken = False
         while True:
             if is_woken or block_s <= 0 or time.monotonic() >= consumer.look_at:
                 args = (limit, layout.JOB_TTL_MS, int(is_woken), *layout.PRIORITIES)
-                taken: list[Any] = await self._run(scripts.TAKE, consumer, *args)
+                sizes = (max_bytes, LOOK_AHEAD)
+                taken: list[Any] = await self._run(scripts.TAKE, consumer, *args, *sizes)
                 # As many as requested: there may be more.
                 consumer.look_at = 0.0 if len(taken) == limit else time.monotonic() + LOOK_S
                 if taken or is_woken or block_s <= 0:

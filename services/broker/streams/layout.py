@@ -5,8 +5,9 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
     queue:<grader>    zset     queued jobs by virtual time (start-time fair queuing,
                                docs/decisions/0008)
     turns:<grader>    hash     virtual time of the job claimed last by priority, of the last job of
-                               every fair share, and jobs claimed while evaluation would have been
-                               all (take.lua)
+                               every API key and, in times of its own, of every run of the key, and
+                               jobs claimed while evaluation would have been all (take.lua)
+    runs:<grader>     zset     queued jobs of each API key by its runs' turns (runs.lua)
     bell:<grader>     list     one token per job that was queued: wakes one idle worker
     jobs:<grader>     stream   running jobs: id; group `workers`
     job:<id>          hash     an unfinished job (`N_JOB_FIELDS`), one field per inbox that waits
@@ -56,7 +57,7 @@ MAX_TOKENS = 1024
 """Wake-up tokens kept per queue."""
 FIRST = {Priority.EVALUATION: 0, Priority.TRAINING: TRAINING_FROM}
 """First virtual time of each priority."""
-SUBMIT_LIMITS = (JOB_TTL_MS, TRAINING_FROM, MAX_FAIR_SHARES, MAX_TOKENS)
+SUBMIT_LIMITS = (JOB_TTL_MS, MAX_FAIR_SHARES, MAX_TOKENS)
 PRIORITIES = (TRAINING_FROM, TRAINING_PART)
 MAX_INBOX = 20_000
 """Results that one inbox holds; a process that falls behind further reads the stored results."""

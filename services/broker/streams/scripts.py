@@ -13,17 +13,15 @@ class Script:
     """A Lua script that Redis keeps as a function, so that its callers need no right to run any
     other script."""
 
-    def __init__(self, name: str, *, prelude: str = "", at_maxmemory: bool = True) -> None:
-        """`prelude`: another file, of functions, that is joined in front.
+    def __init__(self, name: str, *preludes: str, at_maxmemory: bool = True) -> None:
+        """`preludes`: other files, of functions, that are joined in front.
 
         `at_maxmemory`: Redis runs it at its memory limit too; else Redis refuses it there before
         its first write.
         """
         self.name = name
         self.flags = "'allow-oom'" if at_maxmemory else ""
-        self.body = "".join(
-            (LUA / f"{part}.lua").read_text("utf-8") for part in (prelude, name) if part
-        )
+        self.body = "".join((LUA / f"{part}.lua").read_text("utf-8") for part in (*preludes, name))
 
     @property
     def function(self) -> str:
@@ -33,20 +31,20 @@ class Script:
 
 OPEN_INBOX, ADMIT, SUBMIT = (
     Script("open_inbox"),
-    Script("admit", prelude="bound"),
-    Script("submit", prelude="bound", at_maxmemory=False),
+    Script("admit", "bound"),
+    Script("submit", "bound", "runs", at_maxmemory=False),
 )
-LOOK_UP, CANCEL = Script("look_up"), Script("cancel")
+LOOK_UP, CANCEL = Script("look_up"), Script("cancel", "runs")
 CREATE_GROUP, TAKE, RECLAIM = (
     Script("create_group"),
-    Script("take"),
-    Script("reclaim", prelude="history"),
+    Script("take", "runs"),
+    Script("reclaim", "history"),
 )
-RENEW, FINISH = Script("renew", prelude="history"), Script("finish")
-RELEASE = Script("release", prelude="history")
+RENEW, FINISH = Script("renew", "history"), Script("finish")
+RELEASE = Script("release", "history")
 HEARTBEAT, WORKERS = Script("heartbeat"), Script("workers")
 DEPTH, STATS, SHORTEN = Script("depth"), Script("stats"), Script("shorten")
-UNFINISHED, REVOKE = Script("unfinished"), Script("revoke")
+UNFINISHED, REVOKE = Script("unfinished"), Script("revoke", "runs")
 KEEP_JOB = Script("keep_job")
 ALL = [script for script in globals().values() if isinstance(script, Script)]
 VERSION = hashlib.sha1(
