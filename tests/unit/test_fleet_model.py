@@ -12,11 +12,10 @@ SMALL = Fleet(workers=40, partitions=2, trainers=4, step=128, think_s=5.0, job_s
 
 
 def test_every_job_of_lost_workers_is_graded_once() -> None:
-    fleet = replace(SMALL, trainers=1, think_s=40.0, seconds=70, lost_per_h=300.0, boot_s=1.0)
-    model = Model(fleet)
+    model = Model(replace(SMALL, trainers=0, burst=2_000, lost_per_h=300.0, boot_s=1.0))
     model.run()
     assert model.tally.n_lost_starts > 0
-    assert model.tally.n_graded == model.tally.n_submitted == fleet.step * len(model.tally.steps)
+    assert model.tally.n_graded == model.tally.n_submitted == 2_000
 
 
 def test_runs_take_turns_whatever_their_backlogs() -> None:
