@@ -205,6 +205,15 @@ test-vllm: setup vllm  ## Training against a real vLLM server that is killed, re
 secrets:  ## Make the passwords that docker-compose.yml reads, as files in ./secrets
 	@deploy/setup/secrets.sh secrets
 
+K8S ?= deploy/k8s
+RENDER = $(BIN)/helm template gradus deploy/helm/gradus --namespace gradus
+RENDERED = \# Rendered from deploy/helm/gradus by `make manifests`.
+
+.PHONY: manifests
+manifests:  ## Render the chart with its default values into deploy/k8s, for clusters without Helm
+	@{ echo '$(RENDERED)'; $(RENDER) --set namespace.create=true,sandbox.installProfile=false; } > $(K8S)/gradus.yaml
+	@{ echo '$(RENDERED)'; $(RENDER) --show-only templates/nodes.yaml; } > $(K8S)/nodes.yaml
+
 .PHONY: test-compose
 test-compose:  ## Build all images, bring the stack up, grade, attack, scale, train, tear down (podman)
 	tests/e2e/compose.sh
@@ -278,7 +287,7 @@ $(SBOM_VENV)/.done:
 	@touch $@
 
 .PHONY: release-check
-release-check: $(VENV)/.done $(SBOM_VENV)/.done  ## Whether images, citation and changelog state the version of gradus/__init__.py; SBOM (CycloneDX) in build/
+release-check: $(VENV)/.done $(SBOM_VENV)/.done  ## Whether images, chart, citation and changelog state the version of gradus/__init__.py; SBOM (CycloneDX) in build/
 	@mkdir -p build
 	@$(SBOM_VENV)/bin/cyclonedx-py requirements --no-validate --pyproject pyproject.toml --output-reproducible --of JSON -o build/sbom.cdx.json requirements.lock
 	@echo "build/sbom.cdx.json: the packages of requirements.lock"

@@ -23,6 +23,10 @@ ROOT = Path(__file__).parents[1]
 MAX_AGE = timedelta(days=122)
 STEP = 1024
 """Completions of the training step that is sized."""
+BUSY = 0.55
+"""Share of the slots that work in the fleet of docs/benchmarks.md#a-large-fleet-simulated."""
+CORE_HOUR_USD = (0.04, 0.012)
+"""Assumed prices: on demand, and on spot nodes."""
 FAILURES = (
     "10,000 submissions while processes, Redis and network fail",
     "0 lost, 0 wrong",
@@ -115,6 +119,17 @@ def render_cores() -> str:
     return render((*heads, "during 60 s of writing (`reward.early`)"), rows)
 
 
+def render_millions() -> str:
+    """Return the price of a million completions, in USD, on cores that are busy for `BUSY`."""
+    rows = []
+    for cost in read_data("costs"):
+        hours = 1e6 * float(cost["sizing"]) / 1000 / 3600 / BUSY
+        prices = [f"{hours * price:.2f}" for price in CORE_HOUR_USD]
+        rows.append((cost["plural"], f"{hours:.1f}", *prices))
+    heads = [f"USD at {price} a core-hour" for price in CORE_HOUR_USD]
+    return render(("a million completions", "core-hours", *heads), rows)
+
+
 def render_sizing() -> str:
     """Return README's sentence on cores."""
     parts = []
@@ -157,6 +172,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "sizing": ("README.md", render_sizing),
     "costs": ("docs/explanation/cost_and_sizing.md", render_costs),
     "cores": ("docs/operate/scale.md", render_cores),
+    "millions": ("docs/operate/scale.md", render_millions),
 }
 
 

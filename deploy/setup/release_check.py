@@ -1,5 +1,5 @@
-"""`make release-check`: citation, changelog and images have the version of `gradus/__init__.py`,
-from which wheel and sdist take theirs. Exit status 1 if not."""
+"""`make release-check`: citation, chart, changelog and images have the version of
+`gradus/__init__.py`, from which wheel and sdist take theirs. Exit status 1 if not."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ def find_problems(root: Path) -> Iterator[str]:
     cited = yaml.safe_load((root / "CITATION.cff").read_text())["version"]
     if cited != version:
         yield f"CITATION.cff: {cited}, not {version}"
+    chart = yaml.safe_load((root / "deploy/helm/gradus/Chart.yaml").read_text())["version"]
+    if chart != version:
+        yield f"deploy/helm/gradus/Chart.yaml: {chart}, not {version}"
     newest = re.search(r"^## \[(.+)\]", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
     if newest is None or newest[1] != version:
         yield f"CHANGELOG.md: the newest section is not {version}"

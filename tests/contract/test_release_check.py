@@ -15,6 +15,7 @@ FILES = (
     "gradus/__init__.py",
     "CITATION.cff",
     "CHANGELOG.md",
+    "deploy/helm/gradus/Chart.yaml",
     "docker-compose.yml",
     "requirements.lock",
 )
@@ -45,6 +46,7 @@ def test_a_checkout_that_agrees_has_no_problems(checkout: Path) -> None:
     [
         ("gradus/__init__.py", '"0', '"dev0', "is no version of a release"),
         ("gradus/__init__.py", '"0', '"10', "CITATION.cff: "),
+        ("deploy/helm/gradus/Chart.yaml", "version: 0", "version: 10", "Chart.yaml: 10"),
         ("CHANGELOG.md", "## [0", "## [10", "CHANGELOG.md: the newest section is not 0"),
         (
             "CHANGELOG.md",
