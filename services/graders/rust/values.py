@@ -54,6 +54,8 @@ def _render_value(words: list[str]) -> str:
         case "S" | "K" | "E":
             return f"{_WRAPPERS[kind]}({_render_value(words)})"
         case "[" | "{" | "(":
+            if not payload.isdecimal():
+                raise ValueError("not a length")
             parts = [_render_value(words) for _ in range(int(payload))]
             return f"{kind}{', '.join(parts)}{_CLOSING[kind]}"
     raise ValueError(f"no canonical text begins with {kind!r}")
