@@ -116,7 +116,7 @@ class _RunningJob:
 
     @property
     def is_large(self) -> bool:
-        return len(self.claim.job.payload) > LARGE_BYTES
+        return len(self.claim.job.payload.encode()) > LARGE_BYTES
 
 
 class Worker:

@@ -92,7 +92,7 @@ async def lose_power(cluster: Cluster, n_bytes: int) -> None:
 
 
 async def cut_network(cluster: Cluster, rng: random.Random) -> None:
-    """For longer than a lease the isolated worker cannot reach Redis, which does not see that."""
+    """The isolated worker cannot reach Redis for longer than a lease; no connection is closed."""
     assert cluster.namespace is not None
     cluster.namespace.cut()
     try:

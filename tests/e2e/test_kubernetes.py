@@ -40,7 +40,7 @@ VALUE_SETS = [
     *sorted(file.name.removesuffix("-values.yaml") for file in CHART.glob("ci/*")),
 ]
 SHIPPED = [name for name in GRADERS if name != "preference"]
-"""Graders of a cluster by default: the other needs a model that nobody ships."""
+"""Graders of a cluster by default: the other needs a model of its own."""
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 
 DEFAULT = re.compile(r"\$\{\w+:-([^}]*)\}")

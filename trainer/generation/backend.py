@@ -33,15 +33,14 @@ from gradus.weight_checksums import (
 from trainer.config.device import Device
 from trainer.config.run import GenerationConfig
 from trainer.generation.client import Client, GenerationState, How, Model
-from trainer.generation.parity import compute_logprobs, describe_differing, parse_dtype
-from trainer.generation.responses import GenerationStopped
+from trainer.generation.parity import compute_logprobs, get_served_dtype, refuse_differing
 from trainer.generation.server import VllmServer
 from trainer.generation.weights import (
     WeightsFolder,
     compute_adapter_checksums,
     iter_merged_parameters,
 )
-from trainer.runs.distributed import is_leader, raise_on_all_ranks
+from trainer.runs.distributed import is_leader, run_on_all_ranks
 from trainer.runs.folder import RunFolder
 
 _OURS = {
@@ -180,14 +179,17 @@ class PreciseVllmGeneration(VLLMGeneration):  # type: ignore[misc]
     _sent: Checksums
     """Checksums of the weights of the last walk through them, in the type in which vLLM holds
     them."""
+    _served_dtype: torch.dtype | None = None
+    """That type, in the processes that compare what they sent with what vLLM holds."""
 
     def sync_weights(self) -> None:
         """Give vLLM the weights of this step. Raises GenerationStopped in all processes where vLLM
         then holds others."""
         super().sync_weights()
-        raise_on_all_ranks(self._find_transfer_error())
+        run_on_all_ranks(self._compare_weights)
 
-    def _find_transfer_error(self) -> GenerationStopped | None:
+    def _compare_weights(self) -> None:
+        """Raise GenerationStopped where vLLM holds other weights than this process sent."""
         if self.mode == "colocate":
             collected = self.llm.apply_model(collect_checksums)
         elif self.accelerator.is_main_process:
@@ -195,27 +197,23 @@ class PreciseVllmGeneration(VLLMGeneration):  # type: ignore[misc]
             collected = server.collect_checksums("nccl") if server.collects_checksums() else []
         else:
             collected = []
-        return describe_differing(*find_differing(self._sent, collected)) if collected else None
+        if collected:
+            refuse_differing(*find_differing(self._sent, collected))
 
-    def _get_served_dtype(self) -> torch.dtype:
+    def _init_vllm(self) -> None:
+        super()._init_vllm()
         if self.mode == "colocate":
-            dtype: torch.dtype = self.llm.llm_engine.model_config.dtype
-            return dtype
-        settings = self.vllm_client.get_server_info().get("model_config") or {}
-        return parse_dtype(settings.get("dtype"))
+            self._served_dtype = self.llm.llm_engine.model_config.dtype
+        elif self.accelerator.is_main_process:
+            self._served_dtype = get_served_dtype(self.vllm_client.get_server_info())
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
         self._sent = {}
-        dtype = self._get_served_dtype() if self._is_compared else None
+        dtype = self._served_dtype
         for name, tensor in self._iter_whole_params():
             if dtype is not None and tensor.is_floating_point():
                 self._sent[name] = compute_checksum([tensor.to(dtype)])
             yield name, tensor
-
-    @property
-    def _is_compared(self) -> bool:
-        """Whether this process compares what it sent with what vLLM holds."""
-        return self.mode == "colocate" or bool(self.accelerator.is_main_process)
 
     def _iter_whole_params(self) -> Iterator[tuple[str, torch.Tensor]]:
         model = self.accelerator.unwrap_model(self.model)
@@ -262,7 +260,9 @@ class HttpVllmGeneration(PreciseVllmGeneration):
         )
         self.vllm_client = Client(self.served, self._write, trainer_model)
         self.served.client = self.vllm_client
-        return self.vllm_client.connect(adapter)
+        how = self.vllm_client.connect(adapter)
+        self._served_dtype = self.vllm_client.served_dtype
+        return how
 
     def _should_send_adapter(self) -> bool:
         """Return whether the change of the weights is a LoRA adapter that vLLM can serve as one."""
@@ -321,7 +321,7 @@ class HttpVllmGeneration(PreciseVllmGeneration):
     def _write(self, name: str) -> tuple[Path, Checksums]:
         if self._how == "lora":
             model = self.accelerator.unwrap_model(self.model)
-            checksums = compute_adapter_checksums(model, self._get_served_dtype())
+            checksums = compute_adapter_checksums(model, self.vllm_client.served_dtype)
             return self.served.folder.adapter(name, model), checksums
         path = self.served.folder.weights(name, self._iter_named_params())
         return path, self._sent

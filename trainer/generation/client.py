@@ -18,11 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from gradus.weight_checksums import Checksums, find_differing
 from trainer.config.run import GenerationConfig
 from trainer.generation.parity import (
     compare_logprobs,
-    describe_differing,
+    get_served_dtype,
+    refuse_differing,
     select_mean_bound,
 )
 from trainer.generation.responses import (
@@ -143,6 +146,8 @@ class Client:
         self._weights_path: Path | None = None
         self._checksums: Checksums = {}
         self._has_checksums = False
+        self.served_dtype = torch.bfloat16
+        """Type of the server's weights, once it is connected."""
         self._unverified = False
         self._last: Request | None = None
         self._ahead: tuple[Request, Future[Groups]] | None = None
@@ -158,6 +163,7 @@ class Client:
             self._base = self._server.model()
             self._how = select_sync(self._server, self._config, wants_adapter)
             self._has_checksums = self._server.collects_checksums()
+            self.served_dtype = get_served_dtype(self._server.get_settings())
         except TransientServerError as trouble:
             raise GenerationStopped(str(trouble)) from None
         description = "LoRA adapters" if self._how == "lora" else "files of all weights"
@@ -226,9 +232,7 @@ class Client:
             collected = self._server.collect_checksums(self._how)
             compared, differing = find_differing(self._checksums, collected)
             self._served.metrics["sync_tensors_compared"] = compared
-            error = describe_differing(compared, differing)
-            if error is not None:
-                raise error
+            refuse_differing(compared, differing)
 
     def _list_own_adapters(self) -> set[str]:
         return {name for name in self._server.list_models() if name.startswith(self._served.run)}
@@ -249,15 +253,13 @@ class Client:
         """Raise GenerationStopped when trainer and server give the same tokens other
         probabilities."""
         probe = build_probe(prompts)
-        settings = self._server.get_settings().get("model_config") or {}
-        dtype = str(settings.get("dtype", "bfloat16"))
         mean, largest = compare_logprobs(
             self._trainer_model.logprobs(probe), self._server.logprobs(self._model, probe)
         )
         self._served.metrics["sync_logprob_difference_max"] = largest
         self._served.metrics["sync_logprob_difference_mean"] = mean
         bound = self._config.max_logprob_difference or select_mean_bound(
-            (self._trainer_model.dtype, dtype)
+            (self._trainer_model.dtype, str(self.served_dtype))
         )
         self._unverified = False
         if not mean <= bound:

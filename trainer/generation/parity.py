@@ -8,7 +8,7 @@ differ by up to 0.3.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,18 +53,21 @@ def select_mean_bound(dtypes: Iterable[str]) -> float:
     )
 
 
-def parse_dtype(name: Any) -> torch.dtype:
-    """Return the type that vLLM's settings name, such as `torch.bfloat16` or `float32`."""
-    dtype = getattr(torch, str(name).removeprefix("torch."), None)
+def get_served_dtype(settings: Mapping[str, Any]) -> torch.dtype:
+    """Return the type of a server's weights from vLLM's settings, where it is such as
+    `torch.bfloat16` or `float32`; bfloat16 where they name none."""
+    name = str((settings.get("model_config") or {}).get("dtype"))
+    dtype = getattr(torch, name.removeprefix("torch."), None)
     return dtype if isinstance(dtype, torch.dtype) else torch.bfloat16
 
 
-def describe_differing(compared: int, differing: Sequence[str]) -> GenerationStopped | None:
-    """Return what ends a run whose vLLM holds other weights than were sent; None if it does not."""
-    if not differing:
-        return None
-    examples = ", ".join(differing[:3])
-    return GenerationStopped(
-        f"vLLM holds other weights than it was sent: {len(differing)} of {compared} tensors that"
-        f" can be compared, among them {examples}. Nothing was trained on its completions."
-    )
+def refuse_differing(compared: int, differing: Sequence[str]) -> None:
+    """Raise GenerationStopped where vLLM holds other weights than it was sent. `differing` are
+    names of tensors, `compared` is how many were compared."""
+    if differing:
+        examples = ", ".join(differing[:3])
+        raise GenerationStopped(
+            f"vLLM holds other weights than it was sent: {len(differing)} of {compared} tensors"
+            f" that can be compared, among them {examples}. Nothing was trained on its completions."
+            " Start the server again, and look at its log and at the folder of the weights."
+        )
