@@ -33,6 +33,7 @@ from services.api.parse import Reservation, run_outside_loop
 from services.broker import Broker, FairShare, Job, QueueFull
 from services.broker.jobs import JobTerms
 from services.broker.signing import Secrets, verify_result
+from services.event_loop import LoopTurns
 from services.tracing import TRACEPARENT
 
 Deliver = Callable[[Graded | Faulted], None]
@@ -40,8 +41,12 @@ Deliver = Callable[[Graded | Faulted], None]
 # A larger batch reads cached verdicts before it sends its payloads; for fewer jobs that costs more
 # than it saves.
 MAX_JOBS_WITHOUT_LOOKUP = 16
-# Seconds between checks that the grader of a waiting batch has a live worker.
+# Seconds between checks that the grader of a waiting batch has a live worker, and how much longer
+# they are for each of its jobs: a check costs as much as jobs wait.
 LIVENESS_CHECK_S = 1.0
+LIVENESS_CHECK_S_PER_JOB = 0.004
+# Faults that are made in one turn of the event loop: some 4 ms.
+FAULTS_IN_A_TURN = 128
 # Seconds after the deadline in which jobs are withdrawn, and as many again to find out why there is
 # no verdict.
 AFTER_DEADLINE_S = 1.0
@@ -107,6 +112,8 @@ class GradingDispatcher:
         self._withdrawing: set[asyncio.Task[None]] = set()
         # Time of the last result by grader, of `time.monotonic`.
         self.last_result_at: dict[str, float] = {}
+        # Many large batches may end at one moment.
+        self.turns = LoopTurns()
 
     async def start_batch(
         self,
@@ -174,11 +181,12 @@ class GradingDispatcher:
         await self._fail(batch, kind, message, deliver)
 
     async def _collect(self, batch: Batch, deliver: Deliver) -> None:
-        """Deliver the results of the next `LIVENESS_CHECK_S` seconds; return with the last one."""
+        """Deliver results until the next check of liveness; return with the last one."""
+        check_s = LIVENESS_CHECK_S + LIVENESS_CHECK_S_PER_JOB * len(batch.jobs)
         # `deliver` does not await, so this generator ends or is cancelled inside; it is never
         # abandoned.
         async for job_id, text in self._broker.wait(
-            list(batch.jobs), min(LIVENESS_CHECK_S, batch.get_remaining_s())
+            list(batch.jobs), min(check_s, batch.get_remaining_s())
         ):
             result = parse_result(text, job_id, self.secrets)
             is_late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
@@ -244,17 +252,18 @@ class GradingDispatcher:
         unfinished = list(batch.unqueued)
         for job_id in batch.jobs:
             unfinished += batch.submission_ids_by_job[job_id]
-        for n, submission_id in enumerate(unfinished, 1):
-            if n % 256 == 0:
-                await asyncio.sleep(0)  # many large batches may end at one moment
-            fault = build_faulted(
-                submission_id,
-                kind,
-                f"{batch.grader} submission {submission_id!r}: {message}",
-                retryable=True,
-            )
-            self._metrics.record_result(batch.grader, fault, time.monotonic() - batch.began_at)
-            deliver(fault)
+        for start in range(0, len(unfinished), FAULTS_IN_A_TURN):
+            async with self.turns.take():
+                for submission_id in unfinished[start : start + FAULTS_IN_A_TURN]:
+                    fault = build_faulted(
+                        submission_id,
+                        kind,
+                        f"{batch.grader} submission {submission_id!r}: {message}",
+                        retryable=True,
+                    )
+                    waited_s = time.monotonic() - batch.began_at
+                    self._metrics.record_result(batch.grader, fault, waited_s)
+                    deliver(fault)
         batch.unqueued = []
         batch.jobs = {}
 

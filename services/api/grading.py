@@ -10,9 +10,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from gradus.contract import GRADER_NAME
-from gradus.rest import GradeResponse
 from services.api import schema
-from services.api.answer import NdjsonStream, collect_results, render_json
+from services.api.answer import NdjsonStream, collect_results, render_results
 from services.api.authenticate import KeyedRoute, authorize_grader, check_limits
 from services.api.dispatch import Batch
 from services.api.packed import PackedRequest
@@ -29,7 +28,7 @@ async def grade(grader: GraderPath, request: Request) -> Response:
     """One result per submission, in order; faults are items, not errors."""
     batch = await dispatch_request(grader, request)
     results = await collect_results(batch, request)
-    return render_json(GradeResponse(results=tuple(results)))
+    return await render_results(request, results)
 
 
 @router.post(

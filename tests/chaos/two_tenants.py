@@ -250,7 +250,7 @@ async def compare(
                 await neighbour.ask_for(phase, n_requests, names)
             phase.peak_mb = cluster.read_peak_mb()
             phases += [calm, phase]
-            print(f"{name}: {dict(phase.rounds)}, {dict(phase.counts)}", file=sys.stderr)
+            print(write_row(phase, calm), file=sys.stderr, flush=True)
             await cluster.wait_until_idle()
     return phases
 
@@ -275,17 +275,21 @@ def write_rows(phases: Sequence[Phase]) -> Iterator[str]:
     yield f"| {' | '.join(columns)} |"
     yield "|---|---|---|--:|--:|--:|---|"
     for phase in [calm, *(phase for phase in phases if phase.name != "calm")]:
-        cells = [phase.name]
-        for grader in GRADERS:
-            waits = [statistics.median(phase.waits[grader]), phase.get_percentile(grader, 0.99)]
-            waits.append(max(phase.waits[grader]))
-            ratio = waits[1] / calm.get_percentile(grader, 0.99)
-            in_ms = " / ".join(f"{1000 * wait:.0f}" for wait in waits)
-            cells.append(f"{len(phase.waits[grader])}, {in_ms}, {ratio:.2f}")
-        failures = phase.counts.total() - phase.counts["status 200"] - phase.counts["status 429"]
-        answers = ", ".join(f"{name}: {number}" for name, number in sorted(phase.answers.items()))
-        cells += [str(phase.counts["status 429"]), str(failures), str(phase.peak_mb), answers]
-        yield f"| {' | '.join(cells)} |"
+        yield write_row(phase, calm)
+
+
+def write_row(phase: Phase, calm: Phase) -> str:
+    cells = [phase.name]
+    for grader in GRADERS:
+        waits = [statistics.median(phase.waits[grader]), phase.get_percentile(grader, 0.99)]
+        waits.append(max(phase.waits[grader]))
+        ratio = waits[1] / calm.get_percentile(grader, 0.99)
+        in_ms = " / ".join(f"{1000 * wait:.0f}" for wait in waits)
+        cells.append(f"{len(phase.waits[grader])}, {in_ms}, {ratio:.2f}")
+    failures = phase.counts.total() - phase.counts["status 200"] - phase.counts["status 429"]
+    answers = ", ".join(f"{name}: {number}" for name, number in sorted(phase.answers.items()))
+    cells += [str(phase.counts["status 429"]), str(failures), str(phase.peak_mb), answers]
+    return f"| {' | '.join(cells)} |"
 
 
 def find_harm(cluster: Cluster, history: History, phases: Iterable[Phase]) -> list[str]:

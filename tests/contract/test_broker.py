@@ -1002,6 +1002,19 @@ async def test_a_batch_of_many_chunks_has_its_part_of_a_full_queue(place: Place)
         await broker.submit(jobs(257, "other"), FairShare("other"))
 
 
+async def test_batches_that_come_together_keep_within_the_bound(place: Place) -> None:
+    bound = 40 * RESERVED_PART
+    brokers = [place.open(BrokerSettings(max_depth=bound)) for _ in range(2)]
+    submits = []
+    for n in range(12):
+        batch = jobs(300, f"run {n}")
+        submits.append(brokers[n % 2].submit(batch, FairShare(f"big {n}")))
+    outcomes = await asyncio.gather(*submits, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {dict, QueueFull}
+    assert await brokers[0].depth("ocaml") <= bound + KEY_PARTS * bound // RESERVED_PART
+    await brokers[1].submit(jobs(40, "small"), FairShare("small"))
+
+
 async def test_a_small_job_is_found_behind_large_ones_of_each_priority(broker: Broker) -> None:
     large, small = json.dumps("x" * 100), json.dumps("x")
     for priority in Priority:

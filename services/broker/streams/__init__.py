@@ -127,6 +127,7 @@ class StreamsBroker(StreamOperations):
         self._waiters = ResultWaiters()
         self._listener: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
+        self._large_batches = asyncio.Lock()
         self._consumers: dict[tuple[str, str], _Consumer] = {}
         self._finishes: list[tuple[list[str], tuple[Argument, ...], asyncio.Future[bool]]] = []
         """Calls of `finish` that wait for the next run of its script: keys, arguments, outcome."""
@@ -142,10 +143,9 @@ class StreamsBroker(StreamOperations):
     async def submit(
         self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE
     ) -> dict[str, str]:
-        """See `Broker.submit`. One chunk of jobs is checked and queued in one step; several are
-        checked first.
-
-        So processes that submit large batches at the same moment can exceed the bound together.
+        """See `Broker.submit`. Batches of several chunks are queued one after the other, so that a
+        small one waits for a chunk at most. A chunk that passes the bound, because other processes
+        queued meanwhile, withdraws the whole batch.
         """
         if not jobs:
             return {}
@@ -154,23 +154,15 @@ class StreamsBroker(StreamOperations):
         jobs_by_id = {job.id: job for job in jobs}
         parts = list(split_chunks(jobs_by_id.values()))
         await self._open()
-        for (
-            job
-        ) in jobs_by_id.values():  # before Redis knows them: the result may come before the reply
+        for job in jobs_by_id.values():
+            # before Redis knows it: the result may come before the reply
             self._pending.setdefault(job.id, _Pending(job, fair_share)).waiters += 1
-        answered: dict[str, str] = {}
         try:
-            if len(parts) > 1:
-                keys = self._redis.keys(layout.QUEUE, grader)
-                args = (*self._build_limits(grader, fair_share, bound), *jobs_by_id)
-                passed = await self._redis.run(scripts.ADMIT, keys, *args)
-                if passed:
-                    raise QueueFull(grader, passed if bound else "memory")
-                bound = -1
-            for part in parts:
-                answered.update(await self._enqueue(part, fair_share, bound))
-                for pending in filter(None, (self._pending.get(job.id) for job in part)):
-                    pending.queued = True
+            if len(parts) == 1:
+                answered = await self._enqueue(parts[0], fair_share, bound)
+            else:
+                async with self._large_batches:
+                    answered = await self._enqueue_chunks(parts, fair_share, bound)
         except QueueFull:
             await self.cancel(grader, jobs_by_id)
             raise
@@ -178,6 +170,23 @@ class StreamsBroker(StreamOperations):
             self._withdraw(jobs_by_id)
             raise
         self._withdraw(answered)
+        return answered
+
+    async def _enqueue_chunks(
+        self, chunks: Sequence[Sequence[Job]], fair_share: FairShare, bound: int
+    ) -> dict[str, str]:
+        """Return the cached results of a batch. Raises QueueFull, mostly before the first chunk is
+        queued."""
+        grader = chunks[0][0].grader
+        job_ids = [job.id for chunk in chunks for job in chunk]
+        limits = self._build_limits(grader, fair_share, bound)
+        keys = self._redis.keys(layout.QUEUE, grader)
+        passed = await self._redis.run(scripts.ADMIT, keys, *limits, *job_ids)
+        if passed:
+            raise QueueFull(grader, passed if bound else "memory")
+        answered: dict[str, str] = {}
+        for chunk in chunks:
+            answered.update(await self._enqueue(chunk, fair_share, bound))
         return answered
 
     async def _enqueue(
@@ -196,6 +205,8 @@ class StreamsBroker(StreamOperations):
             raise QueueFull(grader, "memory") from None
         if isinstance(answered, str):
             raise QueueFull(grader, answered if bound else "memory")
+        for pending in filter(None, (self._pending.get(job.id) for job in jobs)):
+            pending.queued = True
         return parse_fields(answered)
 
     def _build_limits(self, grader: str, share: FairShare, bound: int) -> tuple[Argument, ...]:
