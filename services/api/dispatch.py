@@ -45,8 +45,6 @@ MAX_JOBS_WITHOUT_LOOKUP = 16
 # they are for each of its jobs: a check costs as much as jobs wait.
 LIVENESS_CHECK_S = 1.0
 LIVENESS_CHECK_S_PER_JOB = 0.004
-# Faults that are made in one turn of the event loop: some 4 ms.
-FAULTS_IN_A_TURN = 128
 # Seconds after the deadline in which jobs are withdrawn, and as many again to find out why there is
 # no verdict.
 AFTER_DEADLINE_S = 1.0
@@ -90,15 +88,6 @@ class Batch:
                 payload = terms.encode_payload(submission.encode())
                 self.jobs[job_id] = Job(job_id, self.grader, payload)
 
-    def take_cached(self, texts: dict[str, str], secrets: Secrets | None) -> None:
-        """Move jobs with a stored verdict from `jobs` to `cached`. `texts`: results by job id."""
-        for job_id, text in texts.items():
-            result = parse_result(text, job_id, secrets)
-            # A stored fault is no verdict: submitting the job again may bring one.
-            if isinstance(result, Graded):
-                self.cached[job_id] = result.model_copy(update={"cached": True})
-                del self.jobs[job_id]
-
 
 class GradingDispatcher:
     def __init__(
@@ -112,7 +101,7 @@ class GradingDispatcher:
         self._withdrawing: set[asyncio.Task[None]] = set()
         # Time of the last result by grader, of `time.monotonic`.
         self.last_result_at: dict[str, float] = {}
-        # Many large batches may end at one moment.
+        # Many large batches may end at one moment, or have all of their verdicts.
         self.turns = LoopTurns()
 
     async def start_batch(
@@ -145,11 +134,21 @@ class GradingDispatcher:
         add_jobs = partial(batch.add_jobs, reads_prompt=grader.reads_prompt)
         await run_outside_loop(reservation.n_bytes, add_jobs, request.submissions, terms)
         if len(batch.jobs) > MAX_JOBS_WITHOUT_LOOKUP:
-            batch.take_cached(await self._broker.results(list(batch.jobs)), self.secrets)
+            await self._take_cached(batch, await self._broker.results(list(batch.jobs)))
         self.batches.add(batch)
         texts = await self._broker.submit(list(batch.jobs.values()), fair_share)
-        batch.take_cached(texts, self.secrets)
+        await self._take_cached(batch, texts)
         return batch
+
+    async def _take_cached(self, batch: Batch, texts: dict[str, str]) -> None:
+        """Move jobs with a stored verdict from `jobs` to `cached`. `texts`: results by job id."""
+        async for part in self.turns.divide(list(texts.items())):
+            for job_id, text in part:
+                result = parse_result(text, job_id, self.secrets)
+                # A stored fault is no verdict: submitting the job again may bring one.
+                if isinstance(result, Graded):
+                    batch.cached[job_id] = result.model_copy(update={"cached": True})
+                    del batch.jobs[job_id]
 
     async def settle(self, batch: Batch, deliver: Deliver) -> None:
         """Call `deliver` with one result per submission, in order of completion; faults of the
@@ -158,8 +157,9 @@ class GradingDispatcher:
         Retries while the broker does not answer. Raises QueueFault when it is closed: some
         submissions then have no result.
         """
-        for job_id, verdict in batch.cached.items():
-            self._deliver_result(batch, job_id, verdict, deliver)
+        async for verdicts in self.turns.divide(list(batch.cached.items())):
+            for job_id, verdict in verdicts:
+                self._deliver_result(batch, job_id, verdict, deliver)
         is_absent = bool(batch.unqueued)
         while batch.jobs and batch.get_remaining_s() and not is_absent:
             try:
@@ -252,18 +252,17 @@ class GradingDispatcher:
         unfinished = list(batch.unqueued)
         for job_id in batch.jobs:
             unfinished += batch.submission_ids_by_job[job_id]
-        for start in range(0, len(unfinished), FAULTS_IN_A_TURN):
-            async with self.turns.take():
-                for submission_id in unfinished[start : start + FAULTS_IN_A_TURN]:
-                    fault = build_faulted(
-                        submission_id,
-                        kind,
-                        f"{batch.grader} submission {submission_id!r}: {message}",
-                        retryable=True,
-                    )
-                    waited_s = time.monotonic() - batch.began_at
-                    self._metrics.record_result(batch.grader, fault, waited_s)
-                    deliver(fault)
+        async for submission_ids in self.turns.divide(unfinished):
+            for submission_id in submission_ids:
+                fault = build_faulted(
+                    submission_id,
+                    kind,
+                    f"{batch.grader} submission {submission_id!r}: {message}",
+                    retryable=True,
+                )
+                waited_s = time.monotonic() - batch.began_at
+                self._metrics.record_result(batch.grader, fault, waited_s)
+                deliver(fault)
         batch.unqueued = []
         batch.jobs = {}
 
