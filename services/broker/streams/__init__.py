@@ -19,7 +19,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -127,17 +127,21 @@ class StreamsBroker(StreamOperations):
         self._pending: dict[str, _Pending] = {}
         self._waiters = ResultWaiters()
         self._listener: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._large_batches = asyncio.Lock()
+        """Held while a batch of several chunks is queued or withdrawn."""
+        self._sweep_at = 0.0
         self._consumers: dict[tuple[str, str], _Consumer] = {}
         self._finishes: list[tuple[list[str], tuple[Argument, ...], asyncio.Future[bool]]] = []
         """Calls of `finish` that wait for the next run of its script: keys, arguments, outcome."""
         self._finisher: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        if self._listener is not None:
-            self._listener.cancel()
-            await asyncio.wait([self._listener])
+        tasks = [task for task in (self._listener, self._sweeper) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._waiters.fail("the broker was closed while a client waited")
         await self._redis.close()
 
@@ -234,11 +238,12 @@ class StreamsBroker(StreamOperations):
         return unwanted
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
-        for chunk in split_chunks(self._withdraw(job_ids)):
-            keys = [self._redis.key("queue", grader), self._inbox]
-            await self._redis.run(
-                scripts.CANCEL, keys, self._redis.prefix, layout.N_JOB_FIELDS, *chunk
-            )
+        chunks = list(split_chunks(self._withdraw(job_ids)))
+        keys = [self._redis.key("queue", grader), self._inbox]
+        args = (self._redis.prefix, layout.N_JOB_FIELDS)
+        async with self._large_batches if len(chunks) > 1 else nullcontext():
+            for chunk in chunks:
+                await self._redis.run(scripts.CANCEL, keys, *args, *chunk)
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
         return self._waiters.wait(job_ids, timeout_s, self._deliver_stored)
@@ -251,18 +256,20 @@ class StreamsBroker(StreamOperations):
         """Create the inbox before a job can name it."""
         async with self._opening:
             if self._listener is None or self._listener.done():
-                await self._refresh()
+                await self._keep_inbox()
                 self._listener = asyncio.create_task(self._listen(), name="gradus-inbox")
 
     async def _listen(self) -> None:
-        sweep_at = 0.0
+        self._sweep_at = 0.0
         n_read = 0
         while True:
             try:
-                if time.monotonic() >= sweep_at:
-                    await self._refresh()
-                    sweep_at = time.monotonic() + SWEEP_S
-                block_s = min(max(0.0, sweep_at - time.monotonic()), LISTEN_S)
+                is_swept = self._sweeper is None or self._sweeper.done()
+                if is_swept and time.monotonic() >= self._sweep_at:
+                    await self._keep_inbox()
+                    self._sweep_at = time.monotonic() + SWEEP_S
+                    self._sweeper = asyncio.create_task(self._sweep(), name="gradus-sweep")
+                block_s = min(max(0.1, self._sweep_at - time.monotonic()), LISTEN_S)
                 command = (
                     "XREAD",
                     "COUNT",
@@ -285,7 +292,7 @@ class StreamsBroker(StreamOperations):
                     await self._redis.call("XTRIM", self._inbox, "MINID", "~", self._last_id)
                     n_read = 0
             except QueueFault:  # every wait ends at its own timeout, however long Redis stays away
-                sweep_at = 0.0
+                self._sweep_at = 0.0
                 await asyncio.sleep(LAST_PAUSE_S)
             except Exception as error:  # noqa: BLE001 - no wait may outlive the listener; `_open` starts another
                 self._waiters.fail(
@@ -293,13 +300,24 @@ class StreamsBroker(StreamOperations):
                 )
                 return
 
-    async def _refresh(self) -> None:
-        """Keep the inbox alive, recreate it if it is gone, and look up the jobs that are waited
-        for."""
+    async def _keep_inbox(self) -> None:
+        """Keep the inbox alive, or recreate it if it is gone."""
         if not await self._redis.call("PEXPIRE", self._inbox, layout.INBOX_TTL_MS):
             self._last_id = await self._redis.run(
                 scripts.OPEN_INBOX, [self._inbox], layout.INBOX_TTL_MS
             )
+
+    async def _sweep(self) -> None:
+        """Look up the jobs that are waited for, and submit again those that Redis lost. Results
+        are read meanwhile: many jobs take a while."""
+        try:
+            await self._restore_lost_jobs()
+        except QueueFault:
+            self._sweep_at = 0.0
+        except Exception as error:  # noqa: BLE001 - as in `_listen`
+            self._waiters.fail(f"looking up jobs failed: {type(error).__name__}: {error}")
+
+    async def _restore_lost_jobs(self) -> None:
         too_old = time.monotonic() - layout.JOB_TTL_MS / 1000
         self._pending = {
             job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old
