@@ -114,7 +114,8 @@ class RedisCluster:
                 node.server.stop()
 
     def _form(self) -> None:
-        masters, replicas = self.nodes[:N_MASTERS], self.nodes[N_MASTERS:]
+        masters = self.nodes[:N_MASTERS]
+        replicas = self.nodes[N_MASTERS:]
         for n, node in enumerate(masters):
             first, after = (N_SLOTS * m // N_MASTERS for m in (n, n + 1))
             node.call("CLUSTER", "ADDSLOTSRANGE", first, after - 1)

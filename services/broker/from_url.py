@@ -28,9 +28,9 @@ def open_broker(url: str, settings: BrokerSettings | None = None) -> Broker:
             raise Misuse(f"{file}: the file must contain one broker URL")
     scheme = urlsplit(url).scheme
     if scheme not in SCHEMES:
-        known = ", ".join(f"{one}://" for one in SCHEMES)
+        starts = ", ".join(f"{name}://" for name in SCHEMES)
         raise Misuse(
-            f"{prefix}a broker URL starts with one of {known}, not with {scheme or 'nothing'}:"
+            f"{prefix}a broker URL starts with one of {starts}, not with {scheme or 'nothing'}:"
         )
     try:
         from services.broker.partitioned import PartitionedBroker

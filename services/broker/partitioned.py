@@ -183,7 +183,7 @@ class PartitionedBroker:
         return answered
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
-        await self._ask_parts(job_ids, lambda one, part: one.cancel(grader, part))
+        await self._ask_parts(job_ids, lambda broker, part: broker.cancel(grader, part))
 
     async def wait(
         self, job_ids: Iterable[str], timeout_s: float
@@ -192,7 +192,7 @@ class PartitionedBroker:
         waits: list[Any] = []
         for number, part in self._split(job_ids, self._find):
             waits.append(self._partitions[number].wait(part, timeout_s))
-        pending = {asyncio.ensure_future(anext(one, None)): one for one in waits}
+        pending = {asyncio.ensure_future(anext(wait, None)): wait for wait in waits}
         try:
             while pending:
                 done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -212,12 +212,16 @@ class PartitionedBroker:
         return _join(await self._ask_parts(job_ids, StreamsBroker.results))
 
     async def list_unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
-        jobs = list(chain(*await self._ask_all(lambda one: one.list_unfinished(grader, limit))))
+        jobs = list(
+            chain(*await self._ask_all(lambda broker: broker.list_unfinished(grader, limit)))
+        )
         running = [job for job in jobs if job.is_running]
         return running[:limit] + [job for job in jobs if not job.is_running][:limit]
 
     async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
-        return sum(await self._ask_parts(job_ids, lambda one, part: one.revoke(grader, part, run)))
+        return sum(
+            await self._ask_parts(job_ids, lambda broker, part: broker.revoke(grader, part, run))
+        )
 
     # --------------------------------------------------------------------------------- workers
 
@@ -246,8 +250,8 @@ class PartitionedBroker:
             if room == 0:
                 break
             look = methodcaller("claim", grader, worker, room, 0, max_bytes)
-            for found in await self._ask(number, look):
-                claims += [_wrap(number, claim) for claim in found]
+            for new_claims in await self._ask(number, look):
+                claims += [_wrap(number, claim) for claim in new_claims]
         return claims
 
     async def _wait_for_bell(self, grader: str, worker: str, seconds: float) -> None:
@@ -276,7 +280,7 @@ class PartitionedBroker:
 
         async def renew_part(number: int, part: list[Claim]) -> None:
             plain = {_unwrap(claim)[1]: claim for claim in part}
-            for given_up in await self._ask(number, lambda one: one.renew(list(plain))):
+            for given_up in await self._ask(number, lambda broker: broker.renew(list(plain))):
                 unwanted.extend(plain[claim] for claim in given_up)
 
         parts = self._split(claims, lambda claim: _unwrap(claim)[0])
@@ -295,7 +299,7 @@ class PartitionedBroker:
         await self._partitions[number].release(claim, put_off=put_off)
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
-        await self._ask_present(lambda one: one.heartbeat(worker, info, ttl_s))
+        await self._ask_present(lambda broker: broker.heartbeat(worker, info, ttl_s))
 
     async def graders(self) -> list[GraderInfo]:
         """See `Broker.graders`. A partition that was away knows fewer workers for a while."""
@@ -333,26 +337,28 @@ class PartitionedBroker:
         return _join(await self._ask_parts(keys, StreamsBroker.get_notes, self._find_note))
 
     async def depth(self, grader: str) -> int:
-        return sum(await self._ask_all(lambda one: one.depth(grader)))
+        return sum(await self._ask_all(lambda broker: broker.depth(grader)))
 
     async def get_queue_stats(self, grader: str) -> QueueStats:
-        parts = await self._ask_all(lambda one: one.get_queue_stats(grader))
+        parts = await self._ask_all(lambda broker: broker.get_queue_stats(grader))
         return QueueStats(*map(sum, zip(*map(astuple, parts), strict=True)))
 
     async def get_memory_fill(self) -> float:
         return max(await self._ask_all(StreamsBroker.get_memory_fill))
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
-        return list(chain(*await self._ask_all(lambda one: one.dead_letters(grader))))
+        return list(chain(*await self._ask_all(lambda broker: broker.dead_letters(grader))))
 
     async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
-        await self._ask_parts(job_ids, lambda one, part: one.remove_dead_letters(grader, part))
+        await self._ask_parts(
+            job_ids, lambda broker, part: broker.remove_dead_letters(grader, part)
+        )
 
     async def get_queue_state(self, grader: str) -> QueueState:
-        return (await self._ask_present(lambda one: one.get_queue_state(grader)))[0]
+        return (await self._ask_present(lambda broker: broker.get_queue_state(grader)))[0]
 
     async def set_queue_state(self, grader: str, state: QueueState) -> None:
-        await self._ask_all(lambda one: one.set_queue_state(grader, state))
+        await self._ask_all(lambda broker: broker.set_queue_state(grader, state))
 
     async def migrate(self) -> str:
         return (await self._ask_all(StreamsBroker.migrate))[0]

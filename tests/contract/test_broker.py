@@ -89,7 +89,8 @@ class Place:
 @pytest.fixture(params=["memory", "redis", pytest.param("cluster", marks=pytest.mark.slow)])
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     """The cluster has one partition: most of what is asserted of several ones is theirs alone."""
-    url, urls = None, []
+    url = None
+    urls: list[str] = []
     if request.param == "redis":
         url = request.getfixturevalue("redis_url")
         urls = [url]

@@ -97,18 +97,17 @@ class _Consumer:
     def get_held_starts(self) -> list[int]:
         """Return the starts of each job that the worker holds, in any partition."""
         now = time.monotonic()
-        held: list[int] = []
-        for one in self.siblings:
-            one.held_leases = {
-                token: lease for token, lease in one.held_leases.items() if lease[1] > now
-            }
-            held += [starts for starts, _ in one.held_leases.values()]
-        return held
+        all_starts: list[int] = []
+        for consumer in self.siblings:
+            leases = consumer.held_leases.items()
+            consumer.held_leases = {token: lease for token, lease in leases if lease[1] > now}
+            all_starts += [starts for starts, _ in consumer.held_leases.values()]
+        return all_starts
 
     def is_reserved(self) -> bool:
         """Return whether the worker takes no jobs from a queue: it runs a job that must run alone,
         or one waits for it in any partition."""
-        suspect_waits = any(one.suspect_waits for one in self.siblings)
+        suspect_waits = any(consumer.suspect_waits for consumer in self.siblings)
         return suspect_waits or MAX_DELIVERIES in self.get_held_starts()
 
 

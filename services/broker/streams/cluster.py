@@ -81,15 +81,15 @@ class SlotMaster:
         old master, and the next attempt probably asks another one.
         """
         for node in random.sample(self._nodes, len(self._nodes)):
-            known = list(self._seeds)
+            announced = list(self._seeds)
             masters = []
             for first, last, *servers in await self._list_slots(node):
                 addresses = [_read_address(server, node) for server in servers]
-                known += addresses
+                announced += addresses
                 if first <= self._slot <= last:
                     masters.append(addresses[0])
             if masters:
-                self._nodes = list(dict.fromkeys(known))
+                self._nodes = list(dict.fromkeys(announced))
                 [(connection.host, connection.port)] = masters
                 return
         raise redis_errors.ConnectionError("no node of the cluster knows the master")
