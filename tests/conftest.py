@@ -5,11 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +20,8 @@ from services.graders.preference.grader import PreferenceGrader
 from services.graders.program.grader import ProgramGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
-from tests.ports import free_port
+from tests.redis_cluster import RedisCluster
+from tests.redis_server import RedisServer
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,54 +35,6 @@ os.environ.setdefault("GRADUS_CACHE_DIR", str(ROOT / ".cache"))
 
 
 # ---------------------------------------------------------------------------------------- fixtures
-
-
-class RedisServer:
-    """A redis-server in a directory of its own; it can be killed and started again on what it left
-    there."""
-
-    def __init__(self, directory: Path, *, append_only: bool, options: Sequence[str] = ()) -> None:
-        self._directory = directory
-        self._options = options
-        self._append_only = append_only
-        self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-
-    def start(self) -> None:
-        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port)]
-        command += ["--dir", str(self._directory), "--save", "", "--appendfsync", "everysec"]
-        command += ["--appendonly", "yes" if self._append_only else "no", *self._options]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        give_up_at = time.monotonic() + 20
-        while not self._answers():
-            assert self._process.poll() is None, "redis-server ended at once"
-            assert time.monotonic() < give_up_at, "redis-server does not answer"
-            time.sleep(0.02)
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(5) == b"+PONG"
-        except OSError:
-            return False
-
-    def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
-        """SIGKILL: as in a crash. SIGSTOP: it is there and answers nothing."""
-        if self._process is None:
-            return
-        self._process.send_signal(how)
-        if how != signal.SIGSTOP:
-            self._process.wait()
-            self._process = None
 
 
 @pytest.fixture(scope="session")
@@ -114,6 +63,15 @@ def redis_url(redis_server: Callable[..., RedisServer]) -> str:
     """A Redis for the whole session. It is shared: keep to a key prefix or a database number of
     your own."""
     return redis_server().url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(
+    redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisCluster]:
+    """Three masters without replicas, for the whole session. Keep to a key prefix of your own."""
+    with RedisCluster(tmp_path_factory.mktemp("cluster"), replicated=False).running() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -9,13 +9,15 @@ from gradus.errors import Misuse
 from services.broker import Broker, BrokerSettings
 from services.secret_file import read_secret_file
 
+SCHEMES = ("redis", "rediss", "redis+sentinel", "redis+cluster", "rediss+cluster")
+
 
 def open_broker(url: str, settings: BrokerSettings | None = None) -> Broker:
     """Return the broker on the Redis of `url`; it connects when first used.
 
-    redis://, rediss:// (TLS), redis+sentinel://; file:/path: that file holds the URL, which keeps
-    its password off command lines. Raises Misuse for any other URL, for a file that cannot be used,
-    and when redis-py is not installed.
+    Schemes are in `SCHEMES`, rediss for TLS; file:/path: that file holds the URL, which keeps its
+    password off command lines. Raises Misuse for any other URL, for a file that cannot be used, and
+    when redis-py is not installed.
     """
     prefix = ""
     if url.startswith("file:"):
@@ -25,18 +27,20 @@ def open_broker(url: str, settings: BrokerSettings | None = None) -> Broker:
         if len(url.split()) != 1:
             raise Misuse(f"{file}: the file must contain one broker URL")
     scheme = urlsplit(url).scheme
-    if scheme not in ("redis", "rediss", "redis+sentinel"):
+    if scheme not in SCHEMES:
+        starts = ", ".join(f"{name}://" for name in SCHEMES)
         raise Misuse(
-            f"{prefix}a broker URL starts with redis://, rediss:// or redis+sentinel://, "
-            f"not with {scheme or 'nothing'}:"
+            f"{prefix}a broker URL starts with one of {starts}, not with {scheme or 'nothing'}:"
         )
     try:
+        from services.broker.partitioned import PartitionedBroker
         from services.broker.streams import StreamsBroker
     except ModuleNotFoundError as error:
         raise Misuse(
             f"{scheme}:// needs the package {error.name}: pip install 'gradus-rl[api]'"
         ) from error
     try:
-        return StreamsBroker(url, settings)
+        broker = PartitionedBroker if scheme.endswith("+cluster") else StreamsBroker
+        return broker(url, settings)
     except ValueError as error:
         raise Misuse(f"the broker URL cannot be read: {error}") from error

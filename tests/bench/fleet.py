@@ -34,7 +34,7 @@ from services.worker import Worker
 from tests.bench.broker import costs
 from tests.bench.ocaml import cpu_of_tree, machine
 from tests.chaos.worker import INFO, RUBRIC, Burner
-from tests.conftest import RedisServer
+from tests.redis_server import RedisServer
 
 PADDING = "x" * 1800
 START_S = 120

@@ -43,7 +43,7 @@ from services.event_loop import GC_THRESHOLD
 from tests.bench.fleet import jobs
 from tests.bench.ocaml import cpu_of_tree
 from tests.chaos.worker import INFO
-from tests.conftest import RedisServer
+from tests.redis_server import RedisServer
 
 SUBMIT_S, TAKE_S, FINISH_S = 32e-6, 29e-6, 32e-6
 """Redis' core per job in batches: 93 us in all."""

@@ -27,8 +27,8 @@ from services.broker.workers import HEARTBEAT_TTL_S
 from tests.chaos.network_namespace import NetworkNamespace
 from tests.chaos.previous_release import ROOT
 from tests.chaos.reset_proxy import ResetProxy
-from tests.conftest import RedisServer
 from tests.ports import free_port
+from tests.redis_server import RedisServer
 
 SOON_S = 60.0
 """Longer than a start takes on a busy machine."""

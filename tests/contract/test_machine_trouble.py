@@ -34,9 +34,10 @@ from services.broker.workers import DeathLog, Registration, list_workers
 from services.embedded import serve_embedded
 from services.worker import Worker
 from services.worker_metrics import STALE_S, WorkerMetrics
-from tests.conftest import Cli, RedisServer
+from tests.conftest import Cli
 from tests.contract.test_worker import INFO, TinyGrader, answers, job, until
 from tests.fake_grader import submission
+from tests.redis_server import RedisServer
 
 SOON_S = 60.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""

@@ -25,7 +25,8 @@ from gradus.system_errors import (
     convert_system_errors,
     require_writable,
 )
-from tests.conftest import ROOT, Cli, RedisServer
+from tests.conftest import ROOT, Cli
+from tests.redis_server import RedisServer
 
 MISUSES: list[dict[str, Any]] = yaml.safe_load(
     (ROOT / "tests/cases/cli/misuses.yaml").read_text(encoding="utf-8")

@@ -34,6 +34,7 @@ from tests.conftest import Cli
 from tests.fake_grader import INFO
 from tests.graders import described
 from tests.ports import free_port
+from tests.redis_cluster import RedisCluster
 
 SOON_S = 20.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
@@ -116,24 +117,29 @@ SCALERS_SCRIPT = (
 """What KEDA asks of a list's length, whatever type the key is of."""
 
 
+def write_users(folder: Path, *options: str) -> Path:
+    """The shipped users, whose passwords are their names, and one more for the test."""
+    for role in ROLES:
+        (folder / f"redis-{role}.password").write_text(role)
+    users = subprocess.run(
+        [REDIS_FILES / "users.sh", folder, *options], check=True, capture_output=True, text=True
+    )
+    file = folder / "users.acl"
+    file.write_text(users.stdout + "user admin on >admin ~* &* +@all\n")
+    return file
+
+
 @pytest.fixture
 def address(start: Start, tmp_path: Path) -> str:
-    """A Redis with the shipped users, whose passwords are their names, and one more for the
-    test."""
-    for role in ROLES:
-        (tmp_path / f"redis-{role}.password").write_text(role)
-    users = subprocess.run(
-        [REDIS_FILES / "users.sh", tmp_path], check=True, capture_output=True, text=True
-    )
-    file = tmp_path / "users.acl"
-    file.write_text(users.stdout + "user admin on >admin ~* &* +@all\n")
+    """A Redis with the shipped users."""
+    file = write_users(tmp_path)
     port = free_port()
     start("--save", "", "--bind", "127.0.0.1", "--port", str(port), "--aclfile", str(file))
     return f"127.0.0.1:{port}"
 
 
-async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address: str) -> None:
-    urls = [f"redis://{role}:{role}@{address}/0" for role in ("api", "worker-ocaml")]
+async def do_everything(*urls: str) -> None:
+    """What the roles `api` and `worker-ocaml` do, at a URL each."""
     async with opened(*urls, broker_settings=BrokerSettings(lease_s=0.3)) as (asking, working):
         await working.heartbeat("w", INFO, 60)
         assert [info.grader for info in await asking.graders()] == [INFO.grader]
@@ -178,8 +184,24 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
         await asking.set_queue_state("ocaml", QueueState.DRAINING)
         assert await asking.get_queue_state("ocaml") == QueueState.DRAINING
         await working.heartbeat("w", INFO, 0)
+
+
+async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address: str) -> None:
+    await do_everything(*(f"redis://{role}:{role}@{address}/0" for role in ("api", "worker-ocaml")))
     async with Redis.from_url(f"redis://admin:admin@{address}/0", decode_responses=True) as admin:
         assert await admin.acl_log() == []
+
+
+@pytest.mark.slow
+async def test_the_rights_of_each_role_are_enough_in_a_cluster(tmp_path: Path) -> None:
+    acl_file = write_users(tmp_path, "cluster")
+    with RedisCluster(tmp_path, replicated=False, acl_file=acl_file).running() as cluster:
+        roles = ("api", "worker-ocaml")
+        await do_everything(*(cluster.build_url(1, f"{role}:{role}@") for role in roles))
+        for node in cluster.nodes:
+            assert node.call("ACL", "LOG") == []
+            with pytest.raises(NoPermissionError):
+                node.call_as("worker-rust", "EXISTS", "gradus:{0}:queue:ocaml")
 
 
 FORBIDDEN = [

@@ -28,10 +28,10 @@ from services.broker.memory import MemoryBroker
 from services.tracing import spans
 from services.worker import Worker
 from tests.chaos.worker import verdict
-from tests.conftest import RedisServer
 from tests.fake_grader import HIDDEN, INFO, PROMPT, SETTINGS, submission
 from tests.graders import described
 from tests.ports import free_port
+from tests.redis_server import RedisServer
 
 trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 

@@ -46,8 +46,8 @@ from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 from services.sandbox.cancellation import NeedsTime, is_brief
 from services.worker import LARGE_BYTES, MAX_ATTEMPTS, Worker, grade_with_retries
-from tests.conftest import RedisServer
 from tests.graders import described
+from tests.redis_server import RedisServer
 
 RUBRIC = "ocaml/graduated@1"
 SOON_S = 60.0

@@ -26,8 +26,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from services.attacks.code import Attack, CodeCorpus, fill_placeholders
 from services.graders.base import find_installed_graders
-from tests.conftest import Cli, RedisServer
+from tests.conftest import Cli
 from tests.ports import free_port
+from tests.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "grader_sql"

@@ -18,8 +18,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import RedisServer
 from tests.ports import free_port
+from tests.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(3 * 240)

@@ -1,5 +1,5 @@
-"""The queue of many processes, on Redis Streams: one Redis, or one with replicas, but no Redis
-Cluster.
+"""The queue of many processes, on Redis Streams: one Redis, or one with replicas. In a Redis
+Cluster it is one partition of `partitioned`, with all keys in one slot.
 
 Only JSON is stored; nothing read is executed or unpickled. `layout` lists what lies in Redis.
 
@@ -80,6 +80,8 @@ class _Consumer:
 
     grader: str
     worker: str
+    siblings: list[_Consumer]
+    """Those of the same worker in all partitions, this one included."""
     held_leases: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Starts of the job and end of the lease, by token."""
     freed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,11 +96,20 @@ class _Consumer:
     """A job that must run alone waits for a worker that holds nothing: take no new ones."""
 
     def get_held_starts(self) -> list[int]:
+        """Return the starts of each job that the worker holds, in any partition."""
         now = time.monotonic()
-        self.held_leases = {
-            token: lease for token, lease in self.held_leases.items() if lease[1] > now
-        }
-        return [starts for starts, _ in self.held_leases.values()]
+        all_starts: list[int] = []
+        for consumer in self.siblings:
+            leases = consumer.held_leases.items()
+            consumer.held_leases = {token: lease for token, lease in leases if lease[1] > now}
+            all_starts += [starts for starts, _ in consumer.held_leases.values()]
+        return all_starts
+
+    def is_reserved(self) -> bool:
+        """Return whether the worker takes no jobs from a queue: it runs a job that must run alone,
+        or one waits for it in any partition."""
+        suspect_waits = any(consumer.suspect_waits for consumer in self.siblings)
+        return suspect_waits or MAX_DELIVERIES in self.get_held_starts()
 
 
 class StreamsBroker(StreamOperations):
@@ -111,9 +122,10 @@ class StreamsBroker(StreamOperations):
         *,
         prefix: str = "gradus:",
         patience_s: float = 5.0,
+        siblings: dict[tuple[str, str], list[_Consumer]] | None = None,
     ) -> None:
         """While Redis is unreachable, a call retries for `patience_s` seconds and a wait until its
-        own timeout.
+        own timeout. `siblings`: consumers of all partitions, by grader and worker.
 
         Raises ValueError when `url` is no Redis URL.
         """
@@ -133,6 +145,7 @@ class StreamsBroker(StreamOperations):
         """Held while a batch of several chunks is queued or withdrawn."""
         self._sweep_at = 0.0
         self._consumers: dict[tuple[str, str], _Consumer] = {}
+        self._siblings = {} if siblings is None else siblings
         self._finishes: list[tuple[list[str], tuple[Argument, ...], asyncio.Future[bool]]] = []
         """Calls of `finish` that wait for the next run of its script: keys, arguments, outcome."""
         self._finisher: asyncio.Task[None] | None = None
@@ -172,9 +185,9 @@ class StreamsBroker(StreamOperations):
             await self.cancel(grader, jobs_by_id)
             raise
         except (QueueFault, asyncio.CancelledError):
-            self._withdraw(jobs_by_id)
+            self.withdraw(jobs_by_id)
             raise
-        self._withdraw(answered)
+        self.withdraw(answered)
         return answered
 
     async def _enqueue_chunks(
@@ -227,7 +240,7 @@ class StreamsBroker(StreamOperations):
             layout.TRAINING_FROM,
         )
 
-    def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
+    def withdraw(self, job_ids: Iterable[str]) -> list[str]:
         """Decrement each job's waiter count. Return the ids of jobs without a waiter here."""
         unwanted = []
         for pending in filter(None, map(self._pending.get, dict.fromkeys(job_ids))):
@@ -238,7 +251,7 @@ class StreamsBroker(StreamOperations):
         return unwanted
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
-        chunks = list(split_chunks(self._withdraw(job_ids)))
+        chunks = list(split_chunks(self.withdraw(job_ids)))
         keys = [self._redis.key("queue", grader), self._inbox]
         args = (self._redis.prefix, layout.N_JOB_FIELDS)
         async with self._large_batches if len(chunks) > 1 else nullcontext():
@@ -353,7 +366,15 @@ class StreamsBroker(StreamOperations):
         self._waiters.deliver(job_id, result)
 
     def _get_consumer(self, grader: str, worker: str) -> _Consumer:
-        return self._consumers.setdefault((grader, worker), _Consumer(grader, worker))
+        if (grader, worker) not in self._consumers:
+            siblings = self._siblings.setdefault((grader, worker), [])
+            consumer = self._consumers[grader, worker] = _Consumer(grader, worker, siblings)
+            siblings.append(consumer)
+        return self._consumers[grader, worker]
+
+    def is_reserved(self, grader: str, worker: str) -> bool:
+        """See `_Consumer.is_reserved`."""
+        return self._get_consumer(grader, worker).is_reserved()
 
     async def claim(
         self, grader: str, worker: str, limit: int, wait_s: float, max_bytes: int = 0
@@ -407,6 +428,7 @@ class StreamsBroker(StreamOperations):
                     to_ms(DEAD_AFTER_S),
                     to_ms(2 * RENEW_S),
                 )
+                consumer.suspect_waits = False  # also where the partition does not answer
                 waits, lapsed = await self._run(scripts.RECLAIM, consumer, *args, *bounds, *looks)
                 consumer.suspect_waits = bool(waits)
                 if sweeps:
@@ -414,7 +436,7 @@ class StreamsBroker(StreamOperations):
                 if lapsed:
                     return list(lapsed)
             wake_at = min(until, consumer.reclaim_at)
-            if not consumer.suspect_waits:
+            if not consumer.is_reserved():
                 block_s = wake_at - time.monotonic()
                 return await self._read(consumer, limit, block_s, max_bytes)
         consumer.freed.clear()
@@ -427,7 +449,6 @@ class StreamsBroker(StreamOperations):
         self, consumer: _Consumer, limit: int, block_s: float, max_bytes: int
     ) -> list[Any]:
         """Return the next queued jobs; waits up to `block_s` for a wake-up token."""
-        pop = ("BLPOP", self._redis.key("bell", consumer.grader), max(block_s, 0.01))
         is_woken = False
         while True:
             if is_woken or block_s <= 0 or time.monotonic() >= consumer.look_at:
@@ -438,10 +459,16 @@ class StreamsBroker(StreamOperations):
                 consumer.look_at = 0.0 if len(taken) == limit else time.monotonic() + LOOK_S
                 if taken or is_woken or block_s <= 0:
                     return taken
-            # A token whose reply is lost is made up for by the next look, after `LOOK_S`.
-            if await self._redis.call_with_retries(lambda: self._redis.read(block_s, *pop)) is None:
+            if not await self.wait_for_bell(consumer.grader, block_s):
                 return []
             is_woken = True
+
+    async def wait_for_bell(self, grader: str, block_s: float) -> bool:
+        """Wait for a wake-up token; return whether one came. One whose reply is lost is made up for
+        by the next look, after `LOOK_S`."""
+        pop = ("BLPOP", self._redis.key("bell", grader), max(block_s, 0.01))
+        token = await self._redis.call_with_retries(lambda: self._redis.read(block_s, *pop))
+        return token is not None
 
     async def _run(self, script: scripts.Script, consumer: _Consumer, *args: Argument) -> Any:
         """Return the reply of a script that moves jobs to this worker; creates the consumer group

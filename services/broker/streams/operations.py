@@ -58,6 +58,11 @@ class StreamOperations:
     async def get_time(self) -> float:
         return await self.clock.get_time()
 
+    async def probe(self) -> None:
+        """Return once the master of the keys answers. Raises QueueFault. In a cluster that is not
+        before a key that does not exist is its own: not while they move."""
+        await self._redis.call("EXISTS", f"{self._redis.prefix}probe")
+
     async def migrate(self) -> str:
         try:
             await self._redis.call(*LOAD, build_library())

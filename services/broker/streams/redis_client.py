@@ -26,6 +26,7 @@ from redis.asyncio.connection import AbstractConnection
 
 from gradus.errors import QueueFault
 from services.broker.jobs import Job
+from services.broker.streams.cluster import SlotMaster, is_cluster
 from services.broker.streams.outage import OutageLog
 from services.broker.streams.redis_faults import (
     NoFunction,
@@ -68,6 +69,9 @@ class RetryingRedis:
         self._shown = redact_url(url)
         self._outage = OutageLog(self._shown)
         self._new_connection, self._sentinels = make_connector(url, min(patience_s, CONNECT_S))
+        self._slot_master = None
+        if is_cluster(url):
+            self._slot_master = SlotMaster(url, prefix, self._new_connection)
         self._slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
         self._connections: set[AbstractConnection] = set()
         self._idle: list[AbstractConnection] = []
@@ -170,6 +174,8 @@ class RetryingRedis:
             if is_stale:  # it was closed, or holds the reply to another command
                 await _disconnect(connection)
             if not connection.is_connected:
+                if self._slot_master:
+                    await self._slot_master.lead(connection)
                 await connection.connect()  # type: ignore[no-untyped-call]
             await connection.send_packed_command(packed)
             reply = await connection.read_response()

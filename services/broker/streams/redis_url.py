@@ -3,7 +3,7 @@
     redis+sentinel://[user:password@]host:port,host:port/NAME/DB[?sentinel_username=...&sentinel_password=...]
 
 Every new connection asks the Sentinels where the master is. User, password and the rest of the
-query are for the master. TLS to the Sentinels is not supported.
+query are for the master. TLS to the Sentinels is not supported. `cluster` has the URLs of clusters.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
+from services.broker.streams.cluster import is_cluster, split_cluster_url
+
 ASK_S = 1.0
 """Seconds until the next Sentinel is asked."""
 DEFAULT_PORT = 26379
@@ -33,8 +35,8 @@ OPTIONS: dict[str, Any] = {
 def make_connector(
     url: str, connect_timeout_s: float
 ) -> tuple[Callable[[], AbstractConnection], list[Redis]]:
-    """Return the constructor of connections to the Redis of `url`, and clients of its Sentinels.
-    Raises ValueError for any other URL."""
+    """Return the constructor of connections to the Redis of `url` (in a cluster, to a node that
+    `SlotMaster` names), and clients of its Sentinels. Raises ValueError for any other URL."""
     options = {
         **OPTIONS,
         # bytes that are no text become a job that cannot be read, not an exception here
@@ -49,6 +51,8 @@ def make_connector(
         options["driver_info"] = None
     else:
         options |= {"lib_name": None, "lib_version": None}
+    if is_cluster(url):
+        url = split_cluster_url(url).node_url
     if urlsplit(url).scheme != "redis+sentinel":
         return ConnectionPool(**{**parse_url(url), **options}).make_connection, []
     sentinels, name, master_url = _split_sentinel_url(url)

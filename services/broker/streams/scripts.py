@@ -14,14 +14,15 @@ class Script:
     other script."""
 
     def __init__(self, name: str, *preludes: str, at_maxmemory: bool = True) -> None:
-        """`preludes`: other files, of functions, that are joined in front.
+        """`preludes`: other files, of functions, that are joined in front, behind partition.lua.
 
         `at_maxmemory`: Redis runs it at its memory limit too; else Redis refuses it there before
         its first write.
         """
         self.name = name
         self.flags = "'allow-oom'" if at_maxmemory else ""
-        self.body = "".join((LUA / f"{part}.lua").read_text("utf-8") for part in (*preludes, name))
+        parts = ("partition", *preludes, name)
+        self.body = "".join((LUA / f"{part}.lua").read_text("utf-8") for part in parts)
 
     @property
     def function(self) -> str:
