@@ -252,11 +252,15 @@ class StreamsBroker(StreamOperations):
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         chunks = list(split_chunks(self.withdraw(job_ids)))
-        keys = [self._redis.key("queue", grader), self._inbox]
-        args = (self._redis.prefix, layout.N_JOB_FIELDS)
         async with self._large_batches if len(chunks) > 1 else nullcontext():
             for chunk in chunks:
-                await self._redis.run(scripts.CANCEL, keys, *args, *chunk)
+                await self._run_cancel(grader, chunk)
+
+    async def _run_cancel(self, grader: str, job_ids: Sequence[str]) -> None:
+        """Take the inbox of this process off jobs of one chunk."""
+        keys = [self._redis.key("queue", grader), self._inbox]
+        args = (self._redis.prefix, layout.N_JOB_FIELDS)
+        await self._redis.run(scripts.CANCEL, keys, *args, *job_ids)
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
         return self._waiters.wait(job_ids, timeout_s, self._deliver_stored)
@@ -335,18 +339,24 @@ class StreamsBroker(StreamOperations):
         self._pending = {
             job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old
         }
-        queued = [job_id for job_id, pending in self._pending.items() if pending.queued]
-        lost: dict[tuple[str, FairShare], list[Job]] = {}
-        for job_id in await self._look_up(
-            [*queued, *self._waiters.list_job_ids() - self._pending.keys()]
-        ):
-            if pending := self._pending.get(job_id):
-                lost.setdefault((pending.job.grader, pending.fair_share), []).append(pending.job)
-        for (_, fair_share), jobs in lost.items():
+        await self._look_up(self._waiters.list_job_ids() - self._pending.keys())
+        queued: dict[tuple[str, FairShare], list[Job]] = {}
+        for pending in self._pending.values():
+            if pending.queued:
+                key = (pending.job.grader, pending.fair_share)
+                queued.setdefault(key, []).append(pending.job)
+        for (grader, fair_share), jobs in queued.items():
             for chunk in split_chunks(jobs):
-                await self._enqueue(chunk, fair_share, -1)
+                lost = set(await self._look_up([job.id for job in chunk]))
+                wanted_again = [job for job in chunk if job.id in lost & self._pending.keys()]
+                if wanted_again:
+                    await self._enqueue(wanted_again, fair_share, -1)
+                # Those that were withdrawn meanwhile may have got their inbox back.
+                unwanted = [job.id for job in chunk if job.id not in self._pending]
+                if unwanted:
+                    await self._run_cancel(grader, unwanted)
 
-    async def _look_up(self, job_ids: Sequence[str]) -> list[str]:
+    async def _look_up(self, job_ids: Iterable[str]) -> list[str]:
         """Deliver stored results and have the others sent to this inbox; returns the ids that Redis
         does not know."""
         lost = []
