@@ -121,12 +121,16 @@ class RedisCluster:
             node.call("CLUSTER", "ADDSLOTSRANGE", first, after - 1)
         for n, node in enumerate(self.nodes):
             node.call("CLUSTER", "SET-CONFIG-EPOCH", n + 1)
-            node.call("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].server.port, self.nodes[0].bus)
-        for node in self.nodes:
-            wait_until(lambda node=node: node.knows(" connected", len(self.nodes)))
+        wait_until(self._has_met)
         for master, replica in zip(masters, replicas, strict=False):
             replica.call("CLUSTER", "REPLICATE", master.get_id())
         self.wait_until_whole()
+
+    def _has_met(self) -> bool:
+        """Introduce all nodes to the first, again where a handshake took too long."""
+        for node in self.nodes[1:]:
+            node.call("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].server.port, self.nodes[0].bus)
+        return all(node.knows(" connected", len(self.nodes)) for node in self.nodes)
 
     def wait_until_whole(self) -> None:
         """Every slot is served, and every replica follows its master."""
