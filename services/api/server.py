@@ -76,7 +76,8 @@ async def serve(
         if graders:
             from services.api.adapters.nemo_gym import serve_at_roots
 
-            served = serve_at_roots(app, graders)
+            failure_rows = settings.nemo_gym_faults == "row"
+            served = serve_at_roots(app, graders, failure_rows)
         for sock in listeners:
             set_send_timeout(sock, settings.send_timeout_s)
         config = uvicorn.Config(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -64,6 +64,9 @@ class ApiSettings(BaseSettings):
     nemo_gym_ports: Ports = ()
     """Ports that serve a grader's `nemo_gym` adapter at their root: `story=8101`, with commas
     between."""
+    nemo_gym_faults: Literal["row", "status"] = "row"
+    """What a fault is on these ports: a failure row, or status 503 for training loops that do not
+    read `mask_sample`."""
     grader_secrets_file: Path | None = None
     """A file of `services.broker.signing`. With it, results without the signature of their grader
     are faults."""

@@ -257,6 +257,15 @@ def test_nemo_gym_gets_failure_rows_on_a_port_of_its_own(
         assert httpx.post(f"http://127.0.0.1:{nemo_gym_port}/verify", json=row).status_code == 401
 
 
+def test_a_port_for_nemo_gym_can_answer_faults_with_a_status() -> None:
+    port = free_port()
+    settings = {"nemo_gym_ports": f"ocaml={port}", "nemo_gym_faults": "status"}
+    with Service(adapters=("nemo_gym",), **settings).running():
+        url = f"http://127.0.0.1:{port}/verify"
+        assert httpx.post(url, json=verify_row("fault")).status_code == 503
+        assert httpx.post(url, json=verify_row("reward 1")).json()["reward"] == 1.0
+
+
 def test_nemo_gym_gets_components_and_numbers(client: httpx.Client) -> None:
     row = verify_row("reward 0.5", kept="yes")
     answer = client.post("/nemo_gym/ocaml/verify", json=row).json()

@@ -15,13 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.integrations.test_peers import EXAMPLES, NEMO_GYM_PYTHON, PYTHON, ROOT
+from tests.integrations.test_peers import EXAMPLES, NEMO_GYM_PYTHON, PEERS, PYTHON, ROOT
 
 pytestmark = pytest.mark.slow
 
 LAST_NEEDS = {
     "areal": "a GPU",
-    "nemo_gym": "a model server with /v1/responses",
     "openenv": "fastmcp, which openenv asks for beside its client",
     "openrlhf": "a GPU",
     "skyrl": "a GPU",
@@ -47,7 +46,7 @@ END
 model=$!
 {serve} 2> serve.log &
 server=$!
-trap 'kill $server $model; wait $server' EXIT
+trap 'kill $(jobs -p); wait $server' EXIT
 until curl -sf http://127.0.0.1:8000/readyz > /dev/null && test -s model.url; do
   kill -0 $server && kill -0 $model || {{ cat serve.log >&2; exit 1; }}
   sleep 0.2
@@ -56,6 +55,11 @@ export OPENAI_BASE_URL=$(cat model.url) OPENAI_API_KEY=any
 {commands}
 """
 """A server stands for OpenAI's where an example asks a model."""
+RESPONSES = f"""
+{sys.executable} -m uvicorn --app-dir {PEERS} --port 8001 --log-level error repeater:model &
+until curl -s http://127.0.0.1:8001 > /dev/null; do kill -0 $! && sleep 0.2; done
+"""
+"""Start of a server of `/v1/responses`, which NeMo Gym's agent asks."""
 
 
 def read_commands(name: str) -> tuple[str, list[str]]:
@@ -94,5 +98,10 @@ def test_the_commands_of_a_readme_run(name: str, tmp_path: Path, ocaml_grader: o
     serve, commands = read_commands(name)
     if name in LAST_NEEDS:
         commands.pop()
+    if name == "nemo_gym":
+        commands.insert(0, RESPONSES)
     script = SCRIPT.format(python=sys.executable, serve=serve, commands="\n".join(commands))
     run_isolated(script, tmp_path, python)
+    if name == "nemo_gym":
+        rows, rollouts = (tmp_path / f"{file}.jsonl" for file in ("rows", "rollouts"))
+        assert len(rollouts.read_text().splitlines()) == len(rows.read_text().splitlines())

@@ -34,6 +34,7 @@ PYTHON = (
 NEMO_GYM_PYTHON = (
     Path(os.environ.get("GRADUS_NEMO_GYM_VENV", ROOT / ".venv-nemo-gym")) / "bin" / "python"
 )
+PEERS = ROOT / "tests" / "integrations" / "peers"
 TASKS = ROOT / "configs" / "tasks" / "ocaml.jsonl"
 NEMO_GYM_PORT, FAULTY_NEMO_GYM_PORT = free_port(), free_port()
 ADAPTERS = "openrlhf,slime,nemo_gym,openenv,sandbox_fusion"
@@ -102,7 +103,7 @@ def python_of(script: str) -> Path:
     return NEMO_GYM_PYTHON if script in ("nemo_gym", "harbor") else PYTHON
 
 
-def told(service: str, faulty: str, script: str, *words: str) -> dict[str, Any]:
+def told(service: str, faulty: str, script: str, *words: str) -> Any:
     """What the script printed of a service and of one without a grader."""
     environment = {
         "GRADUS_URL": service,
@@ -112,8 +113,7 @@ def told(service: str, faulty: str, script: str, *words: str) -> dict[str, Any]:
         "NEMO_GYM_PORT": str(NEMO_GYM_PORT),
         "FAULTY_NEMO_GYM_PORT": str(FAULTY_NEMO_GYM_PORT),
     }
-    found: dict[str, Any] = run_peer(script, *words, environment=environment)
-    return found
+    return run_peer(script, *words, environment=environment)
 
 
 def run_peer(script: str, *words: str, environment: dict[str, str]) -> Any:
@@ -125,7 +125,7 @@ def run_peer(script: str, *words: str, environment: dict[str, str]) -> Any:
         )
     command = [
         python_of(script),
-        ROOT / "tests" / "integrations" / "peers" / f"{script}_peer.py",
+        PEERS / f"{script}_peer.py",
         *words,
     ]
     done = subprocess.run(
@@ -147,15 +147,23 @@ def run_peer(script: str, *words: str, environment: dict[str, str]) -> Any:
 
 @pytest.mark.parametrize("client", FAULTS, ids="-".join)
 def test_a_trainer_gets_its_rewards(service: str, faulty: str, client: tuple[str, ...]) -> None:
-    found = told(service, faulty, *client)
+    check_rewards(told(service, faulty, *client), FAULTS[client])
+
+
+def check_rewards(found: dict[str, Any], fault: str | None) -> None:
     assert found["right"] == 1.0
     assert 0.0 < found["stub"] < 1.0
     assert found["broken"] == 0.0
     assert not isinstance(found["fault"], float | int)
-    if FAULTS[client] is None:
+    if fault is None:
         assert found["fault"] is None
     else:
-        assert found["fault"].startswith(FAULTS[client])
+        assert found["fault"].startswith(fault)
+
+
+def test_nemo_gym_of_a_checkout_gets_its_rewards(service: str, faulty: str) -> None:
+    checkout = find_checkout("nemo_gym")
+    check_rewards(told(service, faulty, "nemo_gym", checkout), FAULTS[("nemo_gym",)])
 
 
 CONFORMANCE = yaml.safe_load((ROOT / "docs" / "conformance.yaml").read_text())
@@ -168,11 +176,15 @@ def test_a_fault_is_in_no_baseline_and_has_no_advantage(trainer: str) -> None:
     environment = {"VERL_USE_EXTERNAL_MODULES": "gradus.integrations.verl_advantage"}
     [row] = [row for row in CONFORMANCE if row["key"] == trainer]
     for found in run_peer("advantages", trainer, environment=environment):
-        assert found["kept"] == pytest.approx(found["expected"], rel=1e-5, abs=1e-6)
-        assert len(found["kept"]) > 20
-        assert set(found["faulted"]) <= {0.0}
-        assert found.get("tokens_in_loss", 0) == 0
+        check_advantages(found)
         assert bool(found["faulted"]) <= (row["leaves_out"] == "sample")
+
+
+def check_advantages(found: dict[str, Any]) -> None:
+    assert found["kept"] == pytest.approx(found["expected"], rel=1e-5, abs=1e-6)
+    assert len(found["kept"]) > 20
+    assert set(found["faulted"]) <= {0.0}
+    assert found.get("tokens_in_loss", 0) == 0
 
 
 def test_harbor_reads_exported_tasks(tmp_path: Path) -> None:
@@ -207,26 +219,43 @@ def test_an_example_has_a_readme_of_ten_lines(name: str) -> None:
     assert [file for file in files if Path(file).stem not in commands] == []
 
 
+def find_checkout(trainer: str) -> str:
+    """Return the folder of a trainer that is in no package index. Skips where `..._CHECKOUT` names
+    none."""
+    variable = f"{trainer.upper()}_CHECKOUT"
+    checkout = os.environ.get(variable)
+    if not checkout:
+        pytest.skip(f"{variable} names no checkout of {trainer}")
+    return checkout
+
+
+@pytest.mark.parametrize("peer", ["slime", "miles"])
+def test_slime_and_miles_leave_faults_out(service: str, faulty: str, peer: str) -> None:
+    [found] = told(service, faulty, "slime_advantages", peer, find_checkout(peer))
+    check_advantages(found)
+    assert found["tokens_of_others"] == len(found["kept"])
+
+
+def test_nemo_rl_leaves_faults_out(service: str, faulty: str) -> None:
+    """Without the plug-in the 0.0 of a masked sample is in the baseline of its prompt."""
+    estimators = told(service, faulty, "nemo_rl", find_checkout("nemo_rl"))
+    for found in estimators:
+        check_advantages(found)
+        assert found["tokens_of_others"] > 0
+    grpo = estimators[0]
+    assert grpo["default"] != pytest.approx(grpo["expected"], rel=1e-2)
+
+
 @pytest.mark.parametrize("way", ["function", "route"])
 @pytest.mark.parametrize("peer", ["slime", "miles"])
 def test_slime_and_miles_get_their_rewards(service: str, faulty: str, peer: str, way: str) -> None:
-    """They are in no package index: `SLIME_CHECKOUT` and `MILES_CHECKOUT` name checkouts."""
-    checkout = os.environ.get(f"{peer.upper()}_CHECKOUT")
-    if not checkout:
-        pytest.skip(f"{peer.upper()}_CHECKOUT names no checkout of {peer}")
-    found = told(service, faulty, "slime", peer, checkout, way)
-    assert (found["right"], found["broken"]) == (1.0, 0.0)
-    assert 0.0 < found["stub"] < 1.0
-    assert found["fault"].startswith("QueueFault" if way == "function" else "ClientResponseError")
+    found = told(service, faulty, "slime", peer, find_checkout(peer), way)
+    check_rewards(found, "QueueFault" if way == "function" else "ClientResponseError")
 
 
 def test_prime_rl_trains_on_what_was_graded(service: str, faulty: str) -> None:
-    """It is in no package index: `PRIME_RL_CHECKOUT` names a checkout. A fault has no part in the
-    group's mean."""
-    checkout = os.environ.get("PRIME_RL_CHECKOUT")
-    if not checkout:
-        pytest.skip("PRIME_RL_CHECKOUT names no checkout of prime-rl")
-    found = told(service, faulty, "prime_rl", checkout)
+    """A fault has no part in the group's mean."""
+    found = told(service, faulty, "prime_rl", find_checkout("prime_rl"))
     assert (found["right"], found["broken"], found["fault"]) == (1.0, 0.0, "TaskError")
     assert 0.0 < found["stub"] < 1.0
     mean = (found["right"] + found["stub"] + found["broken"]) / 3

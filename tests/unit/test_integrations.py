@@ -32,6 +32,7 @@ from gradus.errors import (
 from gradus.integrations import areal, core, openrlhf, slime, trl, verl
 from gradus.integrations.advantages import leave_out_faults
 from gradus.integrations.core import Completion, grade_blocking, parse_task, settings
+from gradus.integrations.nemo_rl import leave_out_masked
 from gradus.integrations.openrlhf_query import extract_completion
 from tests.fake_grader import Service
 
@@ -455,3 +456,27 @@ def test_an_estimator_gets_the_samples_that_have_a_reward() -> None:
     assert mask.flatten().tolist() == [1.0, 0.0, 1.0]
     alone, _ = leave_out_faults(center)(rewards[1:2], mask[1:2], ["a"])
     assert alone.flatten().tolist() == [0.0]
+
+
+def test_an_estimator_of_nemo_rl_gets_the_samples_that_are_not_masked() -> None:
+    def center(
+        self: None, prompt_ids: Any, rewards: Any, mask: Any, repeated_batch: Any, logprobs: Any
+    ) -> Any:
+        assert len(prompt_ids) == len(mask) == len(logprobs) == len(rewards)
+        assert all(len(values) == len(rewards) for values in repeated_batch.values())
+        return (rewards - rewards.mean()).unsqueeze(-1).expand(mask.shape)
+
+    compute = leave_out_masked(center)
+    masked = [False, True, False]
+    batch = {"mask_sample": masked, "reward/tests": torch.ones(3), "agent_ref": ["a"] * 3}
+    ids = torch.ones(3, 2)
+    rewards = torch.tensor([1.0, 0.0, 0.0])
+    mask = torch.ones(3, 1)
+    for mask_sample in (masked, torch.tensor(masked)):
+        batch["mask_sample"] = mask_sample
+        advantages = compute(None, ids, rewards, mask, batch, logprobs=mask)
+        assert advantages.flatten().tolist() == [0.5, 0.0, -0.5]
+    unmasked = compute(None, ids, rewards, mask, {}, logprobs=mask)
+    assert unmasked.flatten().tolist() == pytest.approx([2 / 3, -1 / 3, -1 / 3])
+    nothing = compute(None, ids, rewards, mask, {"mask_sample": [True] * 3}, logprobs=mask)
+    assert nothing.flatten().tolist() == [0.0] * 3

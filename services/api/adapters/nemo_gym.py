@@ -7,7 +7,7 @@ There a fault is status 503. NeMo Gym itself addresses a server by host and port
 failure row: reward 0.0 with `_ng_failure_class`, which NeMo Gym writes to its file of failures and
 leaves out of metrics, and with `mask_sample`, by which NeMo-RL leaves the sample out of its loss.
 NeMo-RL reads that in `instance_config`, NeMo Gym 0.7 at the top. Clients that read none of these
-must use the path.
+must use the path, or a port with `GRADUS_API_NEMO_GYM_FAULTS=status`.
 """
 
 from __future__ import annotations
@@ -188,15 +188,15 @@ def _extract_output_text(response: Any) -> str:
         ) from None
 
 
-def serve_at_roots(app: ASGIApp, graders: Mapping[int, str]) -> ASGIApp:
-    """Return `app`, with each grader's adapter also at the root of its port; there faults are
-    failure rows."""
+def serve_at_roots(app: ASGIApp, graders: Mapping[int, str], failure_rows: bool) -> ASGIApp:
+    """Return `app`, with each grader's adapter also at the root of its port. There faults are
+    failure rows, if `failure_rows`."""
 
     async def handle_at_root(scope: Scope, receive: Receive, send: Send) -> None:
         grader = graders.get(scope["server"][1]) if scope["type"] == "http" else None
         if grader is not None:
             path = f"/nemo_gym/{grader}{scope['path']}"
-            scope = {**scope, "path": path, "raw_path": path.encode(), FAILURE_ROWS: True}
+            scope = {**scope, "path": path, "raw_path": path.encode(), FAILURE_ROWS: failure_rows}
         await app(scope, receive, send)
 
     return handle_at_root

@@ -145,3 +145,30 @@ class Characters:
     def decode(self, ids: Any, skip_special_tokens: bool = False, **_: Any) -> str:
         text = "".join(map(chr, ids if isinstance(ids, list) else ids.tolist()))
         return text.replace(self.eos_token, "") if skip_special_tokens else text
+
+
+def build_response(text: str) -> dict[str, Any]:
+    """Return a response of OpenAI's Responses API with one message."""
+    part = {"type": "output_text", "text": text, "annotations": []}
+    message = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [part],
+    }
+    more = {"tool_choice": "auto", "tools": [], "parallel_tool_calls": False}
+    return {
+        "id": "r",
+        "created_at": 0,
+        "model": "repeater",
+        "object": "response",
+        "output": [message],
+        **more,
+    }
+
+
+def build_row(text: str) -> dict[str, Any]:
+    """Return a row of NeMo Gym whose prompt is `text`."""
+    params = {"input": [{"role": "user", "content": text}]}
+    return {"responses_create_params": params, "verifier_metadata": {"task": TASK}}

@@ -1,11 +1,13 @@
 """NeMo Gym's rollout collection: its head server, simple agent and server client, with a model that
 repeats its prompt.
 
-Gradus is the resources server. The servers are those of examples/nemo_gym, on free ports.
+Gradus is the resources server. The servers are those of examples/nemo_gym, on free ports. With a
+word, NeMo Gym is that checkout in place of the installed package.
 """
 
 import asyncio
 import copy
+import importlib.util
 import json
 import os
 import socket
@@ -14,15 +16,14 @@ import tempfile
 from pathlib import Path
 
 import yaml
-from common import TASK, run, told
-from fastapi import FastAPI
-from nemo_gym.server_utils import get_response_json, raise_for_status
+from common import build_response, build_row, run, told
+from repeater import model
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "nemo_gym"
-sys.path.insert(0, str(EXAMPLE))
+sys.path[:0] = [*sys.argv[1:], str(EXAMPLE)]
 from collect import client, collect, serve, start
-
-model = FastAPI()
+from nemo_gym.base_resources_server import BaseVerifyResponse
+from nemo_gym.server_utils import get_response_json, raise_for_status
 
 
 def free_port():
@@ -49,34 +50,9 @@ def config():
     return found
 
 
-def response_of(text):
-    part = {"type": "output_text", "text": text, "annotations": []}
-    message = {
-        "id": "m",
-        "type": "message",
-        "role": "assistant",
-        "status": "completed",
-        "content": [part],
-    }
-    more = {"tool_choice": "auto", "tools": [], "parallel_tool_calls": False}
-    return {
-        "id": "r",
-        "created_at": 0,
-        "model": "repeater",
-        "object": "response",
-        "output": [message],
-        **more,
-    }
-
-
-@model.post("/v1/responses")
-async def respond(body: dict):
-    return response_of(body["input"][-1]["content"])
-
-
-def row_of(text):
-    params = {"input": [{"role": "user", "content": text}]}
-    return {"responses_create_params": params, "verifier_metadata": {"task": TASK}}
+def read_metrics(file):
+    """Return the agent's metrics. Without a row to count, NeMo Gym 0.5 writes no file."""
+    return json.loads(file.read_text())[0]["agent_metrics"] if file.exists() else {}
 
 
 def reward_in(folder):
@@ -86,15 +62,26 @@ def reward_in(folder):
         json.loads(line) for line in (folder / "rollouts_failures.jsonl").read_text().splitlines()
     ]
     kept = [json.loads(line) for line in (folder / "rollouts.jsonl").read_text().splitlines()]
-    metrics = json.loads((folder / "rollouts_aggregate_metrics.json").read_text())[0][
-        "agent_metrics"
-    ]
+    for row in failures + kept:
+        BaseVerifyResponse.model_validate(row)
+    metrics = read_metrics(folder / "rollouts_aggregate_metrics.json")
     if failures:
         assert not kept
         assert "mean/reward" not in metrics
+        check_flags(failures[0])
         return f"failure row: {failures[0]['_ng_failure_class']}"
     assert metrics["mean/reward"] == kept[0]["reward"]
     return kept[0]["reward"]
+
+
+def check_flags(row):
+    """Check the flags of a failure row, and its kind where this NeMo Gym has a list of kinds."""
+    assert row["mask_sample"] is row["instance_config"]["mask_sample"] is True
+    assert row["failure_reason"]
+    if importlib.util.find_spec("nemo_gym.failure_kinds"):
+        from nemo_gym.failure_kinds import FAILURE_KINDS
+
+        assert row["failure_kind"] in FAILURE_KINDS
 
 
 async def rollout(row, agent="agent"):
@@ -105,7 +92,7 @@ async def rollout(row, agent="agent"):
 
 
 async def verified(text):
-    row = {**row_of(text), "response": response_of(text)}
+    row = {**build_row(text), "response": build_response(text)}
     answer = await client().post(server_name="gradus", url_path="/verify", json=row)
     await raise_for_status(answer)
     return (await get_response_json(answer))["reward"]
@@ -116,7 +103,9 @@ async def main():
     await start(found)
     await serve(model, found["policy_model"]["responses_api_models"]["vllm"]["port"])
     await told(
-        lambda text: rollout(row_of(text)), lambda: rollout(row_of("x"), "faulty_agent"), verified
+        lambda text: rollout(build_row(text)),
+        lambda: rollout(build_row("x"), "faulty_agent"),
+        verified,
     )
 
 

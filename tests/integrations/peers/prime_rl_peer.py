@@ -7,11 +7,12 @@ import json
 import os
 import sys
 
-import verifiers_peer  # puts empty modules in place of clients of a remote sandbox
+import verifiers_peer
+from advantages_peer import Empty
 from common import ANSWERS, FAULTY, SERVICE
 
 sys.path[:0] = [f"{sys.argv[1]}/src", f"{sys.argv[1]}/packages/prime-rl-configs/src"]
-sys.modules["wandb"] = verifiers_peer.Empty("wandb")
+sys.modules["wandb"] = Empty("wandb")
 
 import verifiers.v1 as vf
 from prime_rl.configs.algorithm import GRPOAlgoConfig
