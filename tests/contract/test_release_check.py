@@ -56,9 +56,11 @@ class RegistryHandler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         has_token = self.headers.get("Authorization") == "Bearer t"
         bodies = {"/token": json.dumps({"token": "t"}).encode()}
+        status = 401
         if has_token:
             bodies["/v2/debian/manifests/12"] = MANIFEST
-        self.send_response(200 if path in bodies else 404 if has_token else 401)
+            status = 404
+        self.send_response(200 if path in bodies else status)
         realm = f"http://{self.headers['Host']}/token"
         self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",scope="repository:x:pull"')
         self.end_headers()
