@@ -291,7 +291,7 @@ release-check: $(VENV)/.done $(SBOM_VENV)/.done  ## Whether images, chart, citat
 	@mkdir -p build
 	@$(SBOM_VENV)/bin/cyclonedx-py requirements --no-validate --pyproject pyproject.toml --output-reproducible --of JSON -o build/sbom.cdx.json requirements.lock
 	@echo "build/sbom.cdx.json: the packages of requirements.lock"
-	@$(BIN)/python deploy/setup/release_check.py
+	@PYTHONPATH=$(CURDIR) $(BIN)/python deploy/setup/release_check.py
 
 .PHONY: lock
 lock:  ## Write requirements.lock from what is installed; lines for other Pythons stay
@@ -304,11 +304,12 @@ LOCK_IMAGE = env -u UV_FIND_LINKS $(UV) pip compile pyproject.toml --python-vers
 	--default-index https://pypi.org/simple -c requirements.lock --no-annotate --no-header --quiet
 
 .PHONY: lock-images
-lock-images:  ## Write the hashes of what images without torch install, in the versions of requirements.lock (needs uv)
+lock-images:  ## Write the digests of base images, and the hashes of what images without torch install, in the versions of requirements.lock (needs uv)
 	@test -n "$(UV)" || { echo 'make lock-images: install uv first' >&2; exit 2; }
 	@$(LOCK_IMAGE) --extra api --extra otel -o $(LOCKS)/api.lock
 	@$(LOCK_IMAGE) --extra api -o $(LOCKS)/dashboard.lock
 	@$(LOCK_IMAGE) --extra worker --extra otel -o $(LOCKS)/worker.lock
+	@PYTHONPATH=$(CURDIR) $(PYTHON) deploy/setup/base_images.py
 
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays

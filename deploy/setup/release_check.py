@@ -10,6 +10,8 @@ from pathlib import Path
 
 import yaml
 
+from deploy.setup.base_images import FILE, read_base_images
+
 ROOT = Path(__file__).parents[2]
 TAG = "${GRADUS_TAG:-dev}"
 """What Compose takes for both the tag and the label of an image: a release is built with
@@ -50,6 +52,21 @@ def find_problems(root: Path) -> Iterator[str]:
             yield f"docker-compose.yml: {name}: tag and VERSION are not both {TAG}"
 
     yield from find_other_versions(root)
+    yield from find_other_base_images(root)
+
+
+def find_other_base_images(root: Path) -> Iterator[str]:
+    """Yield a line for each base image without a digest, and for each that a Dockerfile takes in
+    another version."""
+    images = read_base_images(root)
+    for name, image in images.items():
+        if not re.search(r"@sha256:[0-9a-f]{64}$", image):
+            yield f"{FILE}: {name} has no digest: `make lock-images`"
+    tagged = {image.partition("@")[0] for image in images.values()}
+    for file in sorted((root / "deploy/docker").glob("*.Dockerfile")):
+        for image in re.findall(r"^ARG \w+_IMAGE=(\S+)$", file.read_text(), re.MULTILINE):
+            if image not in tagged:
+                yield f"{file.relative_to(root)}: {image} is not in {FILE}"
 
 
 def read_pins(file: Path) -> set[str]:

@@ -10,16 +10,18 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from gradus.errors import TooLarge
 from gradus.json_tokens import mask_escapes
+from gradus.tasks.base import MAX_TEXT_CHARS
 
 WINDOW_BYTES = 16 * 1024
 """Bytes that one search passes at most, but for one string: it too holds the interpreter's lock."""
 LEVELS = 4
 """Levels of brackets that one search passes; deeper ones take a step each."""
+MAX_STRING_BYTES = 12 * MAX_TEXT_CHARS
+"""Longest string: escapes take 12 bytes for a character at most."""
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _STRING = rb'"[^"]*+"'  # its escapes are masked
-_WHOLE_STRING = re.compile(_STRING)
-_NAME = re.compile(rb"(%b)[ \t\r\n]*+:" % _STRING)
 
 
 def _build_patterns() -> tuple[bytes, bytes]:
@@ -49,13 +51,19 @@ class JsonCursor:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._mask = b"".join(mask_escapes(data))
-        self._position = 0
+        self._mask = data
+        if b"\\" in data:
+            self._mask = b"".join(mask_escapes(data))
+        self.position = 0
 
     def peek(self) -> bytes:
         """Return the next byte that is no white space; none at the end."""
-        self._position = self._match(_SPACE).end()
-        return self._mask[self._position : self._position + 1]
+        passed = WINDOW_BYTES
+        while passed == WINDOW_BYTES:
+            space = self._match(_SPACE)
+            passed = space.end() - space.start()
+            self.position = space.end()
+        return self._get_byte()
 
     def iter_members(self) -> Iterator[bytes]:
         """Yield the text of the name of each member of an object, with the cursor at its value,
@@ -63,9 +71,11 @@ class JsonCursor:
         following = self._open(b"{", b"}")
         while following == b",":
             self.peek()
-            name = self._match(_NAME)
-            self._position = name.end()
-            yield self._data[name.start(1) : name.end(1)]
+            start = self.position
+            self._pass_string()
+            name = self.cut(start)
+            self._take(b":")
+            yield name
             following = self._take(b",}")
 
     def iter_items(self, n_items: int = 1) -> Iterator[bytes]:
@@ -77,25 +87,29 @@ class JsonCursor:
 
     def read_value(self, n_items: int = 1) -> bytes:
         """Return the text of the value here, or of up to `n_items` with commas between."""
-        start = self._position
+        start = self.position
         pattern = _compile_items(n_items)
         depth = 0
         while True:
-            self._position = self._match(pattern, WINDOW_BYTES).end()
-            byte = self._mask[self._position : self._position + 1]
+            self.position = self._match(pattern).end()
+            byte = self._get_byte()
             if byte == b'"':
-                self._position = self._match(_WHOLE_STRING).end()
+                self._pass_string()
             elif byte in (b"[", b"{"):
                 depth += 1
-                self._position += 1
+                self.position += 1
             elif depth and byte in (b"]", b"}"):
                 depth -= 1
-                self._position += 1
+                self.position += 1
             elif not depth and byte in (b",", b"]", b"}", b""):
-                return self._data[start : self._position]
+                return self.cut(start)
             elif not byte:
                 raise ValueError("it ends inside a list or an object")
             pattern = _TO_BRACKET if depth else _compile_items(1)
+
+    def cut(self, start: int) -> bytes:
+        """Return the text from a position that was passed to the one here."""
+        return self._data[start : self.position]
 
     def _open(self, opening: bytes, closing: bytes) -> bytes:
         """Pass an opening bracket. Returns a comma, or the closing bracket where nothing is
@@ -103,23 +117,34 @@ class JsonCursor:
         self._take(opening)
         return self._take(closing) if self.peek() == closing else b","
 
-    def _match(self, pattern: re.Pattern[bytes], n_bytes: int | None = None) -> re.Match[bytes]:
-        """Return what a pattern finds here, in the next `n_bytes`."""
-        end = len(self._mask) if n_bytes is None else self._position + n_bytes
-        match = pattern.match(self._mask, self._position, end)
+    def _get_byte(self) -> bytes:
+        return self._mask[self.position : self.position + 1]
+
+    def _match(self, pattern: re.Pattern[bytes]) -> re.Match[bytes]:
+        """Return what a pattern finds here, in the next `WINDOW_BYTES`."""
+        match = pattern.match(self._mask, self.position, self.position + WINDOW_BYTES)
         if match is None:
-            raise ValueError(f"a name or a quote is missing at byte {self._position}")
+            raise ValueError(f"a name or a quote is missing at byte {self.position}")
         return match
+
+    def _pass_string(self) -> None:
+        """Pass the string here. Raises TooLarge past `MAX_STRING_BYTES`."""
+        end = self._mask.find(b'"', self.position + 1)
+        if self._get_byte() != b'"' or end < 0:
+            raise ValueError(f"a name or a quote is missing at byte {self.position}")
+        if end - self.position > MAX_STRING_BYTES:
+            raise TooLarge(f"a string of the JSON is longer than {MAX_STRING_BYTES} bytes")
+        self.position = end + 1
 
     def _take(self, expected: bytes) -> bytes:
         """Pass the next byte, which must be one of `expected`, and return it."""
         byte = self.peek()
         if not byte or byte not in expected:
-            raise ValueError(f"there is no `{expected.decode()}` at byte {self._position}")
-        self._position += 1
+            raise ValueError(f"there is no `{expected.decode()}` at byte {self.position}")
+        self.position += 1
         return byte
 
     def close(self) -> None:
         """Raise ValueError where something follows."""
         if self.peek():
-            raise ValueError(f"something follows its end at byte {self._position}")
+            raise ValueError(f"something follows its end at byte {self.position}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -16,7 +16,6 @@ from pydantic import BaseModel, ValidationError
 
 from gradus.errors import Misuse, TooLarge
 from gradus.json_tokens import MAX_TOKENS, count_tokens
-from gradus.row_reader import parse_strict_json
 from services.api.json_cursor import JsonCursor
 from services.api.problems import Refused, make_field_refusal, make_model_refusal
 from services.api.settings import ApiSettings
@@ -37,13 +36,9 @@ RESERVED_KEY_PART = 4
 # Tokens of one value that a parser in C reads at once, such as a submission. Cases of programs have
 # long lists of numbers: 500,000 take 50 ms.
 MAX_VALUE_TOKENS = 500_000
-ITEMS_AT_ONCE = 16
 TWICE = "an object has the same name twice"
 # Names that an object of a request may have: more than it uses, few enough to list as mistakes.
 MAX_FIELDS = 64
-# Names that the body of an adapter's client may have: columns of its rows are among them. Each name
-# takes some 10 us, in which the thread that parses has the interpreter's lock.
-MAX_ROW_FIELDS = 1000
 _PARSER = ThreadPoolExecutor(1, thread_name_prefix="parse")
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
@@ -187,8 +182,8 @@ def refuse_many_fields(
     value: Any, path: tuple[str | int, ...] = (), limit: int = MAX_FIELDS
 ) -> None:
     """Raise Refused (422) for an object with so many names that nearly all of them are unknown:
-    each would be a mistake of its own."""
-    if isinstance(value, dict) and len(value) > limit:
+    each would be a mistake of its own. `value`: any value, or the names of an object."""
+    if isinstance(value, dict | set) and len(value) > limit:
         message = f"Should have at most {limit} fields"
         raise make_field_refusal(422, [(path, message)])
 
@@ -217,45 +212,22 @@ def refuse_nan(data: bytes) -> None:
             raise make_field_refusal(400, [((), message)]) from None
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body of an adapter's client, which may hold lone surrogates.
+def iter_fields(cursor: JsonCursor, parse: Callable[[bytes], Any], limit: int) -> Iterator[str]:
+    """Yield the name of each member of the object that a text is, with the cursor at its value,
+    which must be read before the next. `parse`: reader of names.
 
-    Raises a Misuse: 400, 413, 422.
+    Raises Refused: 400 for a name twice, 422 for more than `limit`. Raises ValueError where the
+    text is no JSON.
     """
-    cursor = JsonCursor(data)
-    try:
-        if cursor.peek() != b"{":
-            _parse_lenient(data)
-            raise Misuse("the body must be a JSON object")
-        document: dict[str, Any] = {}
-        for name_text in cursor.iter_members():
-            name = _parse_lenient(name_text)
-            if name in document:
-                raise ValueError(f"the key {name[:64]!r} occurs twice")
-            document[name] = _read_value(cursor)
-            refuse_many_fields(document, limit=MAX_ROW_FIELDS)
-        cursor.close()
-    except ValueError as error:
-        raise Refused(400, f"the body is not JSON: {error}") from None
-    return document
-
-
-def _read_value(cursor: JsonCursor) -> Any:
-    """Return the value at the cursor; the items of a list are parsed a few at a time."""
-    if cursor.peek() != b"[":
-        return _parse_lenient(cursor.read_value())
-    values: list[Any] = []
-    for items in cursor.iter_items(ITEMS_AT_ONCE):
-        parsed = _parse_lenient(b"[%b]" % items)
-        if not parsed:
-            raise ValueError("an item of a list is missing")
-        values += parsed
-    return values
-
-
-def _parse_lenient(text: bytes) -> Any:
-    bound_value(text)
-    return parse_strict_json(text.decode())
+    names: set[str] = set()
+    for text in cursor.iter_members():
+        name = parse(text)
+        if name in names:
+            raise make_field_refusal(400, [((), TWICE)])
+        names.add(name)
+        refuse_many_fields(names, limit=limit)
+        yield name
+    cursor.close()
 
 
 def bound_value(text: bytes) -> None:

@@ -7,7 +7,7 @@ prompts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jsonschema_rs
@@ -22,8 +22,9 @@ from gradus.validation import convert_validation_error
 from services.api.json_cursor import JsonCursor
 from services.api.packed import PackedRequest, PackedSubmission, pack_submission
 from services.api.parse import (
-    TWICE,
+    MAX_FIELDS,
     bound_value,
+    iter_fields,
     parse_json,
     parse_model,
     refuse_many_fields,
@@ -63,21 +64,23 @@ class KnownGrader:
             )
             self._validator = jsonschema_rs.validator_for(True)
 
-    def parse_request(self, data: bytes | dict[str, Any]) -> PackedRequest:
-        """Return a request of JSON or of an object, with valid tasks. Raises a Misuse: 400, 413,
-        422."""
+    def parse_request(self, data: bytes) -> PackedRequest:
+        """Return a request of JSON, with valid tasks. Raises a Misuse: 400, 413, 422."""
         packer = _Packer(self)
-        if isinstance(data, bytes):
-            document = _read_document(data, packer)
-        else:
-            document = data
-            if isinstance(data.get("submissions"), list):
-                document = data | {"submissions": ()}
-                for item in data["submissions"]:
-                    packer.add(item)
-        request = parse_model(GradeRequest, document)
+        request = parse_model(GradeRequest, _read_document(data, packer))
         _refuse(packer.mistakes)
         return PackedRequest(request.rubric, request.deadline_s, packer.packed)
+
+    def pack_request(
+        self, submissions: Iterable[dict[str, Any]], deadline_s: float
+    ) -> PackedRequest:
+        """Return a request of submissions, each made into texts before the next is asked for.
+        Raises a Misuse: 413, 422."""
+        packer = _Packer(self)
+        for submission in submissions:
+            packer.add(submission)
+        _refuse(packer.mistakes)
+        return PackedRequest(None, deadline_s, packer.packed)
 
     def validate_tasks(self, tasks: Sequence[dict[str, Any]]) -> None:
         """Raise Refused for tasks that do not fit the schema, and for texts that are too long, hold
@@ -205,18 +208,13 @@ def _read_document(data: bytes, packer: _Packer) -> Any:
         return _parse_value(data)
     document: dict[str, Any] = {}
     try:
-        for name_text in cursor.iter_members():
-            name = parse_json(name_text)
-            if name in document:
-                raise make_field_refusal(400, [((), TWICE)])
+        for name in iter_fields(cursor, parse_json, MAX_FIELDS):
             if name == "submissions" and cursor.peek() == b"[":
                 document[name] = ()
                 for text in cursor.iter_items():
                     packer.add(_parse_value(text), text)
             else:
                 document[name] = _parse_value(cursor.read_value())
-            refuse_many_fields(document)
-        cursor.close()
     except ValueError as error:
         raise make_field_refusal(400, [((), f"Invalid JSON: {error}")]) from None
     return document

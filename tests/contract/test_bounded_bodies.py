@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ from starlette.testclient import TestClient
 from gradus.contract import MAX_BATCH
 from gradus.json_tokens import CHUNK_BYTES, count_tokens
 from services.api import parse
-from services.api.adapters import ADAPTERS, grading, openenv
+from services.api.adapters import ADAPTERS, openenv
 from services.api.api_keys import create_key
 from services.api.app import create_app
 from services.api.parse import TOKEN_BYTES, BytesInFlight, Reservation, parse_json
@@ -29,7 +30,6 @@ LIMIT = 20_000
 """Tokens of a request in these tests."""
 LISTS = "[" + "[]," * LIMIT + "1]"
 IN_TEXT = json.dumps('{"tests": ' + LISTS + "}")
-HALF_IN_TEXT = json.dumps('{"tests": [' + "[]," * (LIMIT // 5) + "1]}")
 SECRET, KEY = create_key("op", ["ocaml"], "role=operator")
 
 
@@ -47,28 +47,25 @@ ENTRANCES = {
     "an operator's": ("/v1/queues/ocaml/cancel", fill('{"jobs": %s}')),
     "slime": ("/slime/ocaml", fill('{"response": "x", "label": {"tests": %s}}')),
     "a label of text": ("/slime/ocaml", fill('{"response": "x", "label": %s}', IN_TEXT)),
-    "labels of text": (
-        "/openrlhf/ocaml/get_reward",
-        fill('{"query": ["a", "a"], "prompts": ["a", "a"], "labels": [%s, %s]}', HALF_IN_TEXT),
-    ),
     "a row": ("/nemo_gym/ocaml/verify", fill('{"response": %s}')),
     "metrics": ("/nemo_gym/ocaml/aggregate_metrics", fill('{"verify_responses": %s}')),
-    "cases of text": (
-        "/sandbox_fusion/submit",
-        fill(
-            '{"completion": "x", "config": {"language": "ocaml", "provided_data": {"test": %s}}}',
-            json.dumps(LISTS),
-        ),
-    ),
 }
 
 
 @pytest.fixture
 async def client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
     monkeypatch.setattr(parse, "MAX_TOKENS", LIMIT)
-    monkeypatch.setattr(grading, "MAX_TOKENS", LIMIT)
     broker = MemoryBroker()
     await broker.heartbeat("one", INFO, 600)
+    async with open_client(monkeypatch, broker) as client:
+        yield client
+
+
+@asynccontextmanager
+async def open_client(
+    monkeypatch: pytest.MonkeyPatch, broker: MemoryBroker
+) -> AsyncIterator[httpx.AsyncClient]:
+    monkeypatch.setattr(parse, "MAX_VALUE_TOKENS", LIMIT)
     app = create_app(broker, ApiSettings(adapters=ADAPTERS, keys=KEY.line(), **SETTINGS))
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url="http://test", auth=("any", SECRET)
@@ -141,6 +138,54 @@ async def test_half_a_surrogate_pair_in_a_task_is_a_422(
     assert response.status_code == 422, response.text
 
 
+def repeat(item: str, n: int = 300_000) -> str:
+    return f"[{','.join([item] * (n // len(item)))}]"
+
+
+ROW = '{"response": {"output": %s}, "task": {"tests": "x"}, "more": %s}'
+CASE = '{"input": {"stdin": "1"}, "output": {"stdout": "2"}}'
+DENSE = {
+    "slime": ("/slime/ocaml", '{"response": "x", "label": {"tests": "x"}, "more": %s}'),
+    "a session": ("/nemo_gym/ocaml/seed_session", '{"more": %s}'),
+    "a row": ("/nemo_gym/ocaml/verify", ROW % ("[]", "%s")),
+    "metrics": ("/nemo_gym/ocaml/aggregate_metrics", '{"verify_responses": [{"more": %s}]}'),
+    "labels": ("/openrlhf/ocaml/get_reward", '{"query": [], "prompts": [], "labels": %s}'),
+    "a program": ("/sandbox_fusion/run_code", '{"code": "", "language": "c", "files": %s}'),
+}
+SPARSE = {
+    "output": ("/nemo_gym/ocaml/verify", ROW % ("%s", "1"), '{"type": "reasoning", "id": "x"}'),
+    "rollouts": ("/nemo_gym/ocaml/aggregate_metrics", '{"verify_responses": %s}', '{"r": 1.5}'),
+    "queries": (
+        "/openrlhf/ocaml/get_reward",
+        '{"query": %s, "prompts": %s, "labels": %s}',
+        '"a"',
+    ),
+    "newlines": ("/slime/ocaml", '{"label": {"tests": "x"}, "more": %s}', r'"\n\n\n"'),
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "item"),
+    [
+        *[(path, text, item) for path, text in DENSE.values() for item in ("[]", "1.5", '"a"')],
+        *SPARSE.values(),
+    ],
+)
+async def test_the_memory_of_an_adapter_s_body_is_that_of_its_texts(
+    monkeypatch: pytest.MonkeyPatch, path: str, text: str, item: str
+) -> None:
+    """Beside them one value may be objects, which has `MAX_VALUE_TOKENS` at most."""
+    body = fill(text, repeat(item)).encode()
+    async with open_client(monkeypatch, MemoryBroker()) as client:
+        await client.post(path, content=b"{}", headers=JSON)
+        tracemalloc.start()
+        response = await client.post(path, content=body, headers=JSON)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert response.status_code in (200, 413, 422, 503), response.text
+    assert peak < 4 * len(body) + LIMIT * TOKEN_BYTES
+
+
 ITEMS = ("[]", "{}", '{"": 0}', '"ab"', "1.5", "[0]", '"\u20ac"', '{"a": {"b": 1}}', '"\U0001f600"')
 
 
@@ -186,6 +231,8 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         (fill('{"type": "reset", "data": {"prompt": "%s"}}', "x" * 200_000), "CAPACITY_REACHED"),
         (fill('{"type": "reset", "data": {"seed": %s}}', "1" * 5000), "INVALID_JSON"),
         ('{"type": "reset", "data": {"task": NaN}}', "INVALID_JSON"),
+        ('{"type": "reset", "data": {"task": {}, "episode_id": [1]}}', "VALIDATION_ERROR"),
+        ('{"type": "reset", "data": [1]}', "INVALID_JSON"),
         ("[" * 10_000, "INVALID_JSON"),
         ('{"type": "state", "type": "reset"}', "INVALID_JSON"),
     ],

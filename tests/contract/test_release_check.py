@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shutil
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from deploy.setup.base_images import FILE, build_url, lock_base_images, read_base_images
 from deploy.setup.release_check import find_problems, read_version
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +24,10 @@ FILES = (
     "deploy/helm/gradus/Chart.yaml",
     "docker-compose.yml",
     "requirements.lock",
+    FILE,
 )
+MANIFEST = b'{"schemaVersion": 2}'
+DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"
 
 
 @pytest.fixture
@@ -34,7 +43,67 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "CHANGELOG.md").write_text(
         f"# Changelog\n\n## [{read_version(ROOT)}] - 2026-11-23\n"
     )
+    images = read_base_images(tmp_path)
+    lines = [f"{name}={image}@{DIGEST}\n" for name, image in images.items()]
+    (tmp_path / FILE).write_text("".join(lines))
     return tmp_path
+
+
+class RegistryHandler(BaseHTTPRequestHandler):
+    """The two routes of a registry that reading a manifest takes."""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        has_token = self.headers.get("Authorization") == "Bearer t"
+        bodies = {"/token": json.dumps({"token": "t"}).encode()}
+        status = 401
+        if has_token:
+            bodies["/v2/debian/manifests/12"] = MANIFEST
+            status = 404
+        self.send_response(200 if path in bodies else status)
+        realm = f"http://{self.headers['Host']}/token"
+        self.send_header("WWW-Authenticate", f'Bearer realm="{realm}",scope="repository:x:pull"')
+        self.end_headers()
+        self.wfile.write(bodies.get(path, b""))
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), RegistryHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_digests_come_from_the_registry(tmp_path: Path, registry: str) -> None:
+    file = tmp_path / FILE
+    file.parent.mkdir(parents=True)
+    for digest in ("", "@sha256:old"):
+        file.write_text(f"# a comment\nBASE_IMAGE={registry}/debian:12{digest}\n")
+        lock_base_images(tmp_path)
+        assert file.read_text() == f"# a comment\nBASE_IMAGE={registry}/debian:12@{DIGEST}\n"
+    file.write_text(text := f"A={registry}/debian:12\nB={registry}/debian:none\n")
+    with pytest.raises(OSError, match="404"):
+        lock_base_images(tmp_path)
+    assert file.read_text() == text
+
+
+def test_images_of_docker_hub_are_found_by_their_short_names() -> None:
+    assert build_url("debian:12") == "https://registry-1.docker.io/v2/library/debian/manifests/12"
+    assert build_url("a/b:c") == "https://registry-1.docker.io/v2/a/b/manifests/c"
+    assert build_url("quay.io/a:b") == "https://quay.io/v2/a/manifests/b"
+
+
+def test_a_release_needs_the_digests_of_its_base_images(checkout: Path) -> None:
+    file = checkout / FILE
+    file.write_text(file.read_text().replace(f"slim@{DIGEST}", "slim").replace("v0.32", "v0.33"))
+    problems = list(find_problems(checkout))
+    assert len(problems) == 2
+    assert "BASE_IMAGE has no digest" in problems[0]
+    assert f"vllm/vllm-openai:v0.32.0 is not in {FILE}" in problems[1]
 
 
 def test_a_checkout_that_agrees_has_no_problems(checkout: Path) -> None:

@@ -4,6 +4,7 @@ layout matters."""
 from __future__ import annotations
 
 import json
+import threading
 import tracemalloc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +23,13 @@ from gradus.row_reader import read_rows
 from gradus.tasks.story import StoryTask
 from services.graders.base import load
 from services.graders.base.config_loader import read_settings
+from services.graders.story import grader as story_module
 from services.graders.story.config import StoryConfig
 from services.graders.story.encoder import Embeddings, Encoder
 from services.graders.story.fact_builder import build_task_spec, measure_stories
 from services.graders.story.grader import StoryGrader
 from services.graders.story.parser import read
+from services.sandbox.cancellation import CANCELLED, CancelToken, enter_attempt
 from tests.rubrics import rubrics_of
 
 WEIGHTED, SCRUM = rubrics_of("story")
@@ -276,6 +279,42 @@ def test_many_slots_get_the_same_verdicts_as_one(story_grader: StoryGrader) -> N
     with ThreadPoolExecutor(16) as pool:
         together = list(pool.map(lambda one: story_grader.grade(one, WEIGHTED, 0).reward, made))
     assert together == pytest.approx(alone, abs=1e-5)
+
+
+def test_large_texts_are_graded_one_after_the_other_and_small_ones_beside_them(
+    story_grader: StoryGrader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(story_module, "LOOK_S", 0.01)
+    measure = StoryGrader._measure
+    has_begun, may_end = threading.Event(), threading.Event()
+    active: list[str] = []
+    counts = []
+
+    def note(self: StoryGrader, one: StorySubmission, rubric: str) -> Any:
+        if len(one.completion) <= story_module.LARGE_CHARS:
+            return measure(self, one, rubric)
+        active.append(one.id)
+        counts.append(len(active))
+        has_begun.set()
+        may_end.wait(60)
+        facts = measure(self, one, rubric)
+        active.pop()
+        return facts
+
+    monkeypatch.setattr(StoryGrader, "_measure", note)
+    large = submission("\n".join(HONEST * 20))
+    with ThreadPoolExecutor(4) as pool:
+        grading = [pool.submit(story_grader.grade, large, WEIGHTED, 0) for _ in range(4)]
+        has_begun.wait(60)
+        assert story_grader.grade(submission(HONEST[0]), WEIGHTED, 0).reward > 0
+        token = CancelToken()
+        token.cancel()
+        with enter_attempt(token, brief=False), pytest.raises(InternalFault, match=CANCELLED):
+            story_grader.grade(large, WEIGHTED, 0)
+        token.close()
+        may_end.set()
+        assert len({done.result().reward for done in grading}) == 1
+    assert counts == [1, 1, 1, 1]
 
 
 def test_the_revision_names_the_model_the_backend_and_the_calibration(

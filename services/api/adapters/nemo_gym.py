@@ -12,28 +12,23 @@ must use the path, or a port with `GRADUS_API_NEMO_GYM_FAULTS=status`.
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections import defaultdict
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gradus.contract import FaultReport, Graded
-from gradus.errors import FaultKind, Misuse
+from gradus.contract import Faulted, FaultReport, Graded
+from gradus.errors import FaultKind, Misuse, TooLarge
 from gradus.integrations.core import Completion, build_metrics
-from services.api.adapters.grading import (
-    build_fault_response,
-    get_field,
-    get_list,
-    grade,
-    read_json,
-)
+from services.api.adapters.grading import grade, read_json
 from services.api.authenticate import KeyedRoute
+from services.api.json_object import JsonObject, encode_ascii, parse_value
 from services.api.parse import run_outside_loop
+from services.api.problems import build_unavailable
 
 DEADLINE_S = 55.0
 FAILURE_ROWS = "gradus.failure_rows"
@@ -48,6 +43,11 @@ FAILURE_KINDS = {
 OF_AN_EARLIER_TRY = ("mask_sample", "failure_kind", "failure_reason")
 MAX_NUMBER = 1e150
 """Largest number of which metrics are made: the square of a larger one overflows."""
+NO_OUTPUT = "response.output: must be a list of items as in OpenAI's Responses API"
+MAX_METRICS = 100_000
+"""Rollouts of one request, and metrics of its single tasks."""
+Columns = dict[str, "array[float]"]
+"""The numbers of rollouts, by name."""
 TASK_INDEX = "_ng_task_index"
 ROLLOUT_INDEX = "_ng_rollout_index"
 router = APIRouter(prefix="/nemo_gym/{grader}", route_class=KeyedRoute, include_in_schema=False)
@@ -70,45 +70,53 @@ async def verify(grader: str, request: Request) -> Response:
     """The row with its reward, components and metrics. The task is `verifier_metadata.task`, else
     `task`."""
     row, reservation = await read_json(request)
-    for name in list(row):
+    [result] = await grade(request, grader, _iter_completion(row), DEADLINE_S, reservation)
+    if isinstance(result, Faulted) and not request.scope.get(FAILURE_ROWS):
+        return build_unavailable(result.fault.message)
+    answer = await run_outside_loop(reservation.n_bytes, _encode_answer, row, result)
+    return Response(answer, media_type="application/json")
+
+
+def _encode_answer(row: JsonObject, result: Graded | Faulted) -> bytes:
+    """Return the row with a result, and without those of earlier tries."""
+    for name in list(row.members):
         if name.startswith("_ng_failure_") or name in OF_AN_EARLIER_TRY:
-            del row[name]
-    if isinstance(row.get("instance_config"), dict):
-        row["instance_config"].pop("mask_sample", None)
-    metadata = row.get("verifier_metadata")
-    task = metadata.get("task") if isinstance(metadata, dict) else None
-    completion = Completion(
-        task if task is not None else get_field(row, "task"),
-        _extract_output_text(get_field(row, "response")),
-    )
-    [result] = await grade(request, grader, [completion], DEADLINE_S, reservation)
-    if isinstance(result, Graded):
-        details = {
+            del row.members[name]
+    config = row.find_object("instance_config")
+    if config is not None:
+        config.members.pop("mask_sample", None)
+    if isinstance(result, Faulted):
+        more = build_failure_fields(result.fault)
+        config = config or JsonObject({})
+        config.members["mask_sample"] = b"true"
+    else:
+        more = {
+            "reward": result.reward,
             "reward_components": dict(result.components),
             "stage": result.stage.value,
             **build_metrics(result),
         }
-        answer = row | {"reward": result.reward} | details
-        return await run_outside_loop(reservation.n_bytes, _render_json, answer)
-    if request.scope.get(FAILURE_ROWS):
-        answer = row | build_failure_fields(row, result.fault)
-        return await run_outside_loop(reservation.n_bytes, _render_json, answer)
-    return build_fault_response([result]) or Response(status_code=503)
+    if config is not None:
+        row.members["instance_config"] = config.encode()
+    return row.encode(more)
 
 
-def _render_json(value: dict[str, Any]) -> Response:
-    """Return a JSON response in ASCII: a row may hold half a surrogate pair, as its model wrote it,
-    which has no UTF-8."""
-    return Response(json.dumps(value, allow_nan=False), media_type="application/json")
+def _iter_completion(row: JsonObject) -> Iterator[Completion]:
+    metadata = row.find_object("verifier_metadata")
+    task = None
+    if metadata is not None:
+        task = metadata.get("task")
+    if task is None:
+        task = parse_value(row.require("task"))
+    yield Completion(task, _extract_output_text(row))
 
 
-def build_failure_fields(row: Mapping[str, Any], fault: FaultReport) -> dict[str, Any]:
-    """Return what makes a row one that no metric and no loss counts."""
-    config = row.get("instance_config")
+def build_failure_fields(fault: FaultReport) -> dict[str, Any]:
+    """Return what makes a row one that no metric and no loss counts, beside its
+    `instance_config`."""
     return {
         "reward": 0.0,
         "mask_sample": True,
-        "instance_config": {**(config if isinstance(config, dict) else {}), "mask_sample": True},
         "failure_kind": FAILURE_KINDS[fault.kind],
         "failure_reason": fault.message,
         "_ng_failure_class": "judge_failed",
@@ -124,42 +132,57 @@ async def aggregate_metrics(grader: str, request: Request) -> Response:
     return await run_outside_loop(reservation.n_bytes, _aggregate, document)
 
 
-def _aggregate(document: dict[str, Any]) -> Response:
-    responses = get_list(document, "verify_responses")
-    if not all(isinstance(response, dict) for response in responses):
-        raise Misuse("verify_responses: must be a list of objects")
-    graded = []
-    tasks: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-    for response in responses:
-        if "_ng_failure_class" in response or response.get("mask_sample") is True:
+def _aggregate(document: JsonObject) -> Response:
+    """Return the metrics. Of each rollout its numbers stay in memory, and of each task the text of
+    its metrics."""
+    tasks: dict[int, Columns] = {}
+    n_columns = 0
+    for n_rollouts, text in enumerate(document.iter_list("verify_responses"), 1):
+        rollout = parse_value(text)
+        if not isinstance(rollout, dict):
+            raise Misuse("verify_responses: must be a list of objects")
+        if "_ng_failure_class" in rollout or rollout.get("mask_sample") is True:
             continue
-        graded.append(response)
-        index = response.get(TASK_INDEX, 0)
+        index = rollout.get(TASK_INDEX, 0)
         if not isinstance(index, int):
             raise Misuse(f"verify_responses: {TASK_INDEX}: must be an integer")
-        tasks[index].append(response)
-    overall = _compute_statistics(graded)
-    return _render_json(
-        {
-            "group_level_metrics": [
-                {TASK_INDEX: index, **_compute_statistics(tasks[index])} for index in sorted(tasks)
-            ],
-            "agent_metrics": overall,
-            "key_metrics": {
-                name: value for name, value in overall.items() if name.startswith("mean/")
-            },
-        }
-    )
+        columns = tasks.setdefault(index, {})
+        n_columns += _add_numbers(columns, rollout)
+        if max(n_rollouts, n_columns) > MAX_METRICS:
+            raise TooLarge(
+                f"verify_responses: more than {MAX_METRICS} rollouts, or metrics of single tasks"
+            )
+    overall = _compute_statistics(_join_columns(tasks.values()))
+    groups = bytearray()
+    for index in sorted(tasks):
+        group = {TASK_INDEX: index, **_compute_statistics(tasks[index])}
+        groups += b", " + encode_ascii(group)
+    means = {name: value for name, value in overall.items() if name.startswith("mean/")}
+    members = {"group_level_metrics": b"".join([b"[", groups[2:], b"]"])}
+    more = {"agent_metrics": overall, "key_metrics": means}
+    return Response(JsonObject(members).encode(more), media_type="application/json")
 
 
-def _compute_statistics(responses: list[dict[str, Any]]) -> dict[str, float]:
-    columns: dict[str, list[float]] = defaultdict(list)
-    for response in responses:
-        for name, value in response.items():
-            if isinstance(value, int | float) and name not in (TASK_INDEX, ROLLOUT_INDEX):
-                if abs(value) > MAX_NUMBER:
-                    raise Misuse(f"verify_responses: a number is larger than {MAX_NUMBER:g}")
-                columns[name].append(float(value))
+def _add_numbers(columns: Columns, rollout: Mapping[str, Any]) -> int:
+    """Add the numbers of a rollout to its task's. Returns how many names of them are new."""
+    n_before = len(columns)
+    for name, value in rollout.items():
+        if isinstance(value, int | float) and name not in (TASK_INDEX, ROLLOUT_INDEX):
+            if abs(value) > MAX_NUMBER:
+                raise Misuse(f"verify_responses: a number is larger than {MAX_NUMBER:g}")
+            columns.setdefault(name, array("d")).append(value)
+    return len(columns) - n_before
+
+
+def _join_columns(tasks: Iterable[Columns]) -> Columns:
+    joined: Columns = {}
+    for columns in tasks:
+        for name, values in columns.items():
+            joined.setdefault(name, array("d")).extend(values)
+    return joined
+
+
+def _compute_statistics(columns: Columns) -> dict[str, float]:
     summary = {}
     for name, values in columns.items():
         summary[f"mean/{name}"] = statistics.fmean(values)
@@ -170,22 +193,27 @@ def _compute_statistics(responses: list[dict[str, Any]]) -> dict[str, float]:
     return summary
 
 
-def _extract_output_text(response: Any) -> str:
+def _extract_output_text(row: JsonObject) -> str:
     """Return the text of the last message in the output of a response of OpenAI's Responses API;
     empty without a message.
 
     Raises Misuse for what is no such response: read as an empty answer, it would earn 0.
     """
+    row.require("response")
+    response = row.find_object("response") or JsonObject({})
+    last_message = {"content": ""}
     try:
-        messages = [item for item in response["output"] if item.get("type") == "message"]
-        parts = messages[-1]["content"] if messages else ""
-        if isinstance(parts, str):
-            return parts
-        return "".join(part.get("text") or "" for part in parts)
-    except (TypeError, KeyError, AttributeError):
-        raise Misuse(
-            "response.output: must be a list of items as in OpenAI's Responses API"
-        ) from None
+        response.require("output")
+        for text in response.iter_list("output"):
+            item = parse_value(text)
+            if item.get("type") == "message":
+                last_message = item
+        content = last_message["content"]
+        if isinstance(content, str):
+            return content
+        return "".join(part.get("text") or "" for part in content)
+    except (TypeError, KeyError, AttributeError, Misuse):
+        raise Misuse(NO_OUTPUT) from None
 
 
 def serve_at_roots(app: ASGIApp, graders: Mapping[int, str], failure_rows: bool) -> ASGIApp:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
 
@@ -22,7 +23,8 @@ from gradus.integrations.core import Completion
 from services.api.adapters.grading import dispatch_completions
 from services.api.adapters.task_files import TaskFiles
 from services.api.authenticate import authenticate, check_host
-from services.api.parse import Reservation, parse_counted, parse_object
+from services.api.json_object import JsonObject, parse_object, parse_value
+from services.api.parse import Reservation, parse_counted, run_outside_loop
 from services.api.problems import Refused
 from services.api.state import get_api
 from services.broker import QueueFull
@@ -30,41 +32,53 @@ from services.broker import QueueFull
 DEADLINE_S = 55.0
 MAX_SESSIONS = 256
 """Sessions that one API key may have open at a process."""
+MAX_ID_CHARS = 1000
 ERROR_CODES = {400: "INVALID_JSON", 429: "CAPACITY_REACHED"}
 """Codes of OpenEnv's error frames, by the status of a refusal."""
 _open_sessions: Counter[str] = Counter()  # by the name of the API key
 router = APIRouter(include_in_schema=False)
 
 
-def _get_index(data: dict[str, Any], name: str) -> int | None:
+class _Frame(NamedTuple):
+    kind: Any
+    data: JsonObject
+
+
+def _parse_frame(data: bytes) -> _Frame:
+    """Return a client's frame. Raises a Misuse: 400, 413, 422."""
+    message = parse_object(data)
+    inner = message.find_object("data")
+    if inner is None and message.get("data"):
+        raise Refused(400, "`data` of a frame is an object")
+    return _Frame(message.get("type"), inner or JsonObject({}))
+
+
+def _get_index(data: JsonObject, name: str) -> int | None:
     value = data.get(name)
     if value is not None and not isinstance(value, int):
         raise Misuse(f"{name}: must be an integer")
     return value
 
 
-def _reserve(socket: WebSocket) -> Reservation:
-    return Reservation(get_api(socket).in_flight, socket.state.key.name)
-
-
 class _Session:
     def __init__(self, socket: WebSocket, grader: str) -> None:
         self._socket = socket
         self._grader = grader
-        self._task: Any = None
+        self._task: bytes | dict[str, Any] | None = None
+        """As JSON, if it came in a frame."""
         self._prompt = ""
-        self._reservation = _reserve(socket)  # of the frame with the task
+        self._reservation: Reservation | None = None
+        """Of the frame with the task."""
         self._state: dict[str, Any] = {"episode_id": None, "step_count": 0}
 
-    async def handle(
-        self, kind: Any, data: dict[str, Any], reservation: Reservation
-    ) -> dict[str, Any]:
+    async def handle(self, frame: _Frame, reservation: Reservation) -> dict[str, Any]:
         """Return the frame that answers one of the client's. `reservation`: of that frame's bytes.
 
         Raises Misuse, QueueFull, Fault.
         """
+        kind, data = frame
         if kind == "reset":
-            observation = self._reset(data)
+            observation = await run_outside_loop(reservation.n_bytes, self._reset, data)
             self._reservation = reservation
             return observation
         if kind == "step":
@@ -73,9 +87,13 @@ class _Session:
             return {"type": "state", "data": self._state}
         raise Misuse("type: must be reset, step, state or close")
 
-    def _reset(self, data: dict[str, Any]) -> dict[str, Any]:
-        if data.get("task") is not None:
-            self._task = data["task"]
+    def _reset(self, data: JsonObject) -> dict[str, Any]:
+        episode_id = data.get("episode_id") or uuid.uuid4().hex
+        if not isinstance(episode_id, str) or len(episode_id) > MAX_ID_CHARS:
+            raise Misuse(f"episode_id: must be a text of at most {MAX_ID_CHARS} characters")
+        task = data.members.get("task", b"null")
+        if task.strip() != b"null":
+            self._task = task
             self._prompt = str(data.get("prompt") or "")
             shown = {}
         else:
@@ -96,18 +114,17 @@ class _Session:
                 raise Misuse(f"index: the split {split} has the tasks 0 to {len(tasks) - 1}")
             task_id, self._prompt, self._task = tasks[index]
             shown = {"id": task_id, "split": split, "index": index}
-        self._state = {"episode_id": data.get("episode_id") or uuid.uuid4().hex, "step_count": 0}
+        self._state = {"episode_id": episode_id, "step_count": 0}
         return _build_observation(shown | {"prompt": self._prompt}, None, done=False)
 
-    async def _step(self, data: dict[str, Any], reservation: Reservation) -> dict[str, Any]:
+    async def _step(self, data: JsonObject, reservation: Reservation) -> dict[str, Any]:
         if self._task is None:
             raise Misuse("reset the environment before the first step")
-        if not isinstance(data.get("completion"), str):
-            raise Misuse("an action has `completion`, a text")
         api = get_api(self._socket)
-        completion = Completion(self._task, data["completion"], self._prompt)
+        if self._reservation is not None:
+            reservation.grow(self._reservation.n_bytes)  # the job has a copy of the task
         batch = await dispatch_completions(
-            self._socket, self._grader, [completion], DEADLINE_S, reservation
+            self._socket, self._grader, self._iter_completion(data), DEADLINE_S, reservation
         )
         results: list[Graded | Faulted] = []
         try:
@@ -125,6 +142,12 @@ class _Session:
             "feedback": reply(result),
         }
         return _build_observation(shown, result.reward, done=result.passed)
+
+    def _iter_completion(self, data: JsonObject) -> Iterator[Completion]:
+        task = self._task
+        if isinstance(task, bytes):
+            task = parse_value(task)
+        yield Completion(task, data.require_text("completion"), self._prompt)
 
 
 def _build_observation(
@@ -151,46 +174,48 @@ async def serve_session(socket: WebSocket, grader: str) -> None:
     key = socket.state.key.name
     if _open_sessions[key] >= MAX_SESSIONS:
         message = f"this API key has {MAX_SESSIONS} open sessions at this process"
-        await _send(socket, _build_error("CAPACITY_REACHED", message))
+        await socket.send_json(_build_error("CAPACITY_REACHED", message))
         await socket.close(1013)
         return
     _open_sessions[key] += 1
     try:
         episode = _Session(socket, grader)
         while True:
-            frame = await _handle_next_frame(socket, episode)
-            if frame is None:
+            text = await _handle_next_frame(socket, episode)
+            if text is None:
                 return
-            await _send(socket, frame)
+            await socket.send_text(text)
     except WebSocketDisconnect:
         return
     finally:
         _open_sessions[key] -= 1
 
 
-async def _send(socket: WebSocket, frame: dict[str, Any]) -> None:
-    """Send a frame in ASCII: what it repeats of the client's may hold half a surrogate pair."""
-    await socket.send_text(json.dumps(frame))
-
-
-async def _handle_next_frame(socket: WebSocket, episode: _Session) -> dict[str, Any] | None:
+async def _handle_next_frame(socket: WebSocket, episode: _Session) -> str | None:
     """Return the answer to the client's next frame; None when it closes the session."""
+    reservation = Reservation(get_api(socket).in_flight, socket.state.key.name)
+    try:
+        frame = await _read_frame(socket, reservation)
+        if frame is None:
+            return None
+        answer = await episode.handle(frame, reservation)
+    except Misuse as misuse:
+        status = misuse.answer_status if isinstance(misuse, Refused) else misuse.status
+        answer = _build_error(ERROR_CODES.get(status, "VALIDATION_ERROR"), str(misuse))
+    except (QueueFull, Fault) as failure:
+        answer = _build_error("EXECUTION_ERROR", str(failure))
+    # ASCII: what an answer repeats of the client's may hold half a surrogate pair
+    return await run_outside_loop(reservation.n_bytes, json.dumps, answer)
+
+
+async def _read_frame(socket: WebSocket, reservation: Reservation) -> _Frame | None:
     received = await socket.receive()
     if received["type"] == "websocket.disconnect":
         return None
-    reservation = _reserve(socket)
-    try:
-        data = (received.get("text") or "").encode(errors="surrogatepass")
-        reservation.grow(len(data))
-        message = await parse_counted(data, reservation, parse_object)
-        if not isinstance(message.get("data") or {}, dict):
-            return _build_error("INVALID_JSON", "`data` of a frame is an object")
-        if message.get("type") == "close":
-            await socket.close()
-            return None
-        return await episode.handle(message.get("type"), message.get("data") or {}, reservation)
-    except Misuse as misuse:
-        status = misuse.answer_status if isinstance(misuse, Refused) else misuse.status
-        return _build_error(ERROR_CODES.get(status, "VALIDATION_ERROR"), str(misuse))
-    except (QueueFull, Fault) as failure:
-        return _build_error("EXECUTION_ERROR", str(failure))
+    data = (received.get("text") or "").encode(errors="surrogatepass")
+    reservation.grow(len(data))
+    frame = await parse_counted(data, reservation, _parse_frame)
+    if frame.kind == "close":
+        await socket.close()
+        return None
+    return frame

@@ -7,17 +7,20 @@ and its experience maker raises: the run ends.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from gradus.errors import Misuse
 from gradus.integrations.core import Completion, build_metrics, require_reward
 from gradus.integrations.openrlhf_query import extract_completion
-from services.api.adapters.grading import build_fault_response, get_list, grade, read_json
+from services.api.adapters.grading import build_fault_response, grade, read_json
 from services.api.authenticate import KeyedRoute
-from services.api.parse import run_outside_loop
+from services.api.json_object import JsonObject, parse_value
 
 DEADLINE_S = 170.0
+WRONG_LISTS = "query, prompts, labels: must be lists of the same length, the first two of texts"
 router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 
 
@@ -25,21 +28,7 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 async def get_reward(grader: str, request: Request) -> Response:
     """Rewards in the order of `query`; the label of each is its task."""
     document, reservation = await read_json(request)
-    queries = get_list(document, "query")
-    prompts = get_list(document, "prompts")
-    labels = get_list(document, "labels")
-    if not len(queries) == len(prompts) == len(labels) or not all(
-        isinstance(text, str) for text in queries + prompts
-    ):
-        raise Misuse(
-            "query, prompts, labels: must be lists of the same length, the first two of texts"
-        )
-
-    def extract_completions() -> list[Completion]:
-        texts = map(extract_completion, queries, prompts)
-        return list(map(Completion, labels, texts, prompts))
-
-    completions = await run_outside_loop(reservation.n_bytes, extract_completions)
+    completions = _iter_completions(document)
     results = await grade(request, grader, completions, DEADLINE_S, reservation)
     refusal = build_fault_response(results)
     if refusal is not None:
@@ -51,3 +40,21 @@ async def get_reward(grader: str, request: Request) -> Response:
         "cached": [row["cached"] for row in metrics],
     }
     return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": logs})
+
+
+def _iter_completions(document: JsonObject) -> Iterator[Completion]:
+    lists = [document.iter_list(name) for name in ("query", "prompts", "labels")]
+    try:
+        for query_text, prompt_text, label in zip(*lists, strict=True):
+            query = _read_text(query_text)
+            prompt = _read_text(prompt_text)
+            yield Completion(parse_value(label), extract_completion(query, prompt), prompt)
+    except ValueError:  # one of the lists is shorter
+        raise Misuse(WRONG_LISTS) from None
+
+
+def _read_text(text: bytes) -> str:
+    value = parse_value(text)
+    if not isinstance(value, str):
+        raise Misuse(WRONG_LISTS)
+    return value

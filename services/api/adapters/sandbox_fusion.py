@@ -15,27 +15,20 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from gradus.contract import Graded, Stage
-from gradus.errors import Misuse
+from gradus.errors import Misuse, TooLarge
 from gradus.integrations.core import Completion
-from gradus.row_reader import parse_strict_json
 from gradus.tasks.program import choose_checker
-from services.api.adapters.grading import (
-    build_fault_response,
-    get_field,
-    get_list,
-    get_text_field,
-    grade,
-    read_json,
-)
+from services.api.adapters.grading import build_fault_response, grade, read_json
 from services.api.authenticate import KeyedRoute
-from services.api.parse import Reservation, parse_counted
+from services.api.json_cursor import JsonCursor
+from services.api.json_object import JsonObject, parse_value
+from services.api.parse import run_outside_loop
 from services.api.state import get_api
 
 DEADLINE_S = 120.0
@@ -47,6 +40,8 @@ SCRIPTS = ("python", "javascript", "ruby", "perl", "lua", "bash")
 MAX_CPU_S = 600.0
 MEMORY_MB = (16, 16384)
 """Least and most that a task may ask for."""
+NO_FILES = "files: must be texts in base64, by name"
+MAX_CASES = 4096
 NO_CASES = (
     'config.provided_data.test: must be a list of {"input": {"stdin": ...}, "output": {"stdout":'
     " ...}}"
@@ -59,53 +54,31 @@ async def submit(request: Request) -> Response:
     """Return whether all cases pass, and each case. Only the number of passed cases is known, so
     the first ones are reported as passed."""
     document, reservation = await read_json(request)
-    language = str(get_field(document, "config", "language"))
-    cases = await _read_cases(get_field(document, "config", "provided_data"), reservation)
-    grader = await _choose_grader(request, language)
-    task: dict[str, Any] = {"cases": cases}
+    submitted = await run_outside_loop(reservation.n_bytes, _read_submission, document)
+    grader = await _choose_grader(request, submitted.language)
+    task: dict[str, Any] = {"cases": submitted.cases}
     if grader == PROGRAM:
-        task["language"] = LANGUAGES.get(language, language)
-        task["checker"] = choose_checker(str(case["stdout"]) for case in cases)
-        task["limits"] = _read_limits(document["config"])
-    completion = Completion(task, get_text_field(document, "completion"))
+        task |= submitted.settings
+    completion = Completion(task, submitted.text)
     [result] = await grade(request, grader, [completion], DEADLINE_S, reservation)
     if not isinstance(result, Graded):
         return build_fault_response([result]) or Response(status_code=503)
     n_passed = result.tests.passed if result.tests else 0
     ran = {"status": "Success" if result.tests else "Failed", "message": result.stage.value}
-    tests = [{"passed": number < n_passed, "exec_info": ran} for number in range(len(cases))]
+    tests = [
+        {"passed": number < n_passed, "exec_info": ran} for number in range(len(submitted.cases))
+    ]
     extra = {"reward": result.reward, "stage": result.stage.value, "flags": list(result.flags)}
-    return JSONResponse(
-        {
-            "id": document.get("id", 0),
-            "accepted": result.passed,
-            "extracted_code": "",
-            "tests": tests,
-            "extra": extra,
-        }
-    )
+    more = {"accepted": result.passed, "extracted_code": "", "tests": tests, "extra": extra}
+    answer = JsonObject({"id": document.members.get("id", b"0")})
+    return Response(answer.encode(more), media_type="application/json")
 
 
 @router.post("/sandbox_fusion/run_code")
 async def run_code(request: Request) -> Response:
     """Return what a program prints. Runs it in the box of a case, with `stdin` and `files`."""
     document, reservation = await read_json(request)
-    if get_list(document, "fetch_files"):
-        raise Misuse("fetch_files: a program has no place to write, so there are no files to fetch")
-    name = get_text_field(document, "language")
-    language = LANGUAGES.get(name, name)
-    case = {
-        "stdin": document.get("stdin") or "",
-        "files": _read_files(document.get("files") or {}),
-        "stdout": "",
-    }
-    task = {
-        "language": language,
-        "cases": [case],
-        "shows_output": True,
-        "limits": _read_limits(document),
-    }
-    completion = Completion(task, _fence(language, get_text_field(document, "code")))
+    language, completion = await run_outside_loop(reservation.n_bytes, _read_program, document)
     [result] = await grade(request, PROGRAM, [completion], DEADLINE_S, reservation)
     if not isinstance(result, Graded):
         return build_fault_response([result]) or Response(status_code=503)
@@ -123,30 +96,69 @@ async def _choose_grader(request: Request, language: str) -> str:
     return PROGRAM
 
 
-async def _read_cases(data: Any, reservation: Reservation) -> list[dict[str, Any]]:
-    """Return the cases of a submission. Raises a Misuse: 400, 413, 422, 429."""
-    if isinstance(data, dict):
-        data = data.get("test") or data.get("test_cases")
-    if isinstance(data, str):
-        text = data.encode(errors="surrogatepass")
-        data = await parse_counted(text, reservation, _parse_text)
+class _Submission(NamedTuple):
+    language: str
+    cases: list[dict[str, Any]]
+    settings: dict[str, Any]
+    """What a task of the grader `program` has beside its cases."""
+    text: str
+
+
+def _read_submission(document: JsonObject) -> _Submission:
+    document.require("config")
+    config = document.find_object("config") or JsonObject({}, "config.")
+    language = str(parse_value(config.require("language")))
+    cases = _read_cases(config)
+    settings = {
+        "language": LANGUAGES.get(language, language),
+        "checker": choose_checker(str(case["stdout"]) for case in cases),
+        "limits": _read_limits(config),
+    }
+    return _Submission(language, cases, settings, document.require_text("completion"))
+
+
+def _read_cases(config: JsonObject) -> list[dict[str, Any]]:
+    tests = config.require("provided_data")
+    data = config.find_object("provided_data")
+    if data is not None:
+        tests = data.members.get("test") or data.members.get("test_cases") or b""
     try:
-        cases_read = []
-        for case in data:
-            cases_read.append({"stdin": case["input"]["stdin"], "stdout": case["output"]["stdout"]})
-        return cases_read
-    except (TypeError, KeyError):
+        if tests.lstrip().startswith(b'"'):
+            tests = parse_value(tests).encode(errors="surrogatepass")
+        cursor = JsonCursor(tests)
+        cases = []
+        for text in cursor.iter_items():
+            case = parse_value(text)
+            cases.append({"stdin": case["input"]["stdin"], "stdout": case["output"]["stdout"]})
+            if len(cases) > MAX_CASES:
+                raise TooLarge(f"config.provided_data.test: more than {MAX_CASES} cases")
+        cursor.close()
+        return cases
+    except (TypeError, KeyError, ValueError):
         raise Misuse(NO_CASES) from None
 
 
-def _parse_text(data: bytes) -> Any:
-    try:
-        return parse_strict_json(data.decode(errors="surrogatepass"))
-    except ValueError:
-        raise Misuse(NO_CASES) from None
+def _read_program(document: JsonObject) -> tuple[str, Completion]:
+    """Return the language and the program of a request to run it."""
+    if next(document.iter_list("fetch_files"), None) is not None:
+        raise Misuse("fetch_files: a program has no place to write, so there are no files to fetch")
+    name = document.require_text("language")
+    language = LANGUAGES.get(name, name)
+    case = {
+        "stdin": document.get("stdin") or "",
+        "files": _read_files(document),
+        "stdout": "",
+    }
+    task = {
+        "language": language,
+        "cases": [case],
+        "shows_output": True,
+        "limits": _read_limits(document),
+    }
+    return language, Completion(task, _fence(language, document.require_text("code")))
 
 
-def _read_limits(values: Mapping[str, Any]) -> dict[str, Any]:
+def _read_limits(values: JsonObject) -> dict[str, Any]:
     """Return a task's limits from `run_timeout` and `memory_limit_MB`; -1 is none."""
     limits: dict[str, Any] = {}
     seconds = values.get("run_timeout")
@@ -159,15 +171,21 @@ def _read_limits(values: Mapping[str, Any]) -> dict[str, Any]:
     return limits
 
 
-def _read_files(files: Any) -> dict[str, str]:
-    try:
-        texts = {}
-        for name, content in files.items():
+def _read_files(document: JsonObject) -> dict[str, str]:
+    files = document.find_object("files")
+    if files is None:
+        if document.get("files"):
+            raise Misuse(NO_FILES)
+        return {}
+    texts = {}
+    for name in files.members:
+        content = files.get(name)
+        try:
             if content is not None:
                 texts[name] = base64.b64decode(content, validate=True).decode()
-        return texts
-    except (AttributeError, TypeError, ValueError):
-        raise Misuse("files: must be texts in base64, by name") from None
+        except (TypeError, ValueError):
+            raise Misuse(NO_FILES) from None
+    return texts
 
 
 def _fence(language: str, code: str) -> str:

@@ -7,18 +7,15 @@ the run ends.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from gradus.integrations.core import Completion, require_reward
-from services.api.adapters.grading import (
-    build_fault_response,
-    get_field,
-    get_text_field,
-    grade,
-    read_json,
-)
+from services.api.adapters.grading import build_fault_response, grade, read_json
 from services.api.authenticate import KeyedRoute
+from services.api.json_object import JsonObject, parse_value
 
 DEADLINE_S = 110.0
 router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
@@ -28,10 +25,11 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 async def get_reward(grader: str, request: Request) -> Response:
     """The reward, as a bare number."""
     document, reservation = await read_json(request)
-    completion = Completion(
-        get_field(document, "label"),
-        get_text_field(document, "response"),
-        document.get("prompt") or "",
-    )
-    [result] = await grade(request, grader, [completion], DEADLINE_S, reservation)
+    [result] = await grade(request, grader, _iter_completion(document), DEADLINE_S, reservation)
     return build_fault_response([result]) or JSONResponse(require_reward(result))
+
+
+def _iter_completion(document: JsonObject) -> Iterator[Completion]:
+    task = parse_value(document.require("label"))
+    prompt = document.get("prompt") or ""
+    yield Completion(task, document.require_text("response"), prompt)

@@ -7,7 +7,10 @@ across them.
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,8 +28,14 @@ from services.graders.story.parser import read
 from services.graders.story.rubric import RUBRICS
 from services.graders.story.scrum import build_scrum_facts
 from services.graders.story.sentence_model import SentenceModel
+from services.sandbox.cancellation import CANCELLED, current_token
 
 SCRUM = "story/scrum@1"
+LARGE_CHARS = 4000
+"""A longer text is large: large ones are graded one after the other. Each takes half a second of
+the interpreter's lock: beside 48 of them neither the model nor a small text got it."""
+LOOK_S = 0.5
+"""Seconds between checks that an attempt which waits for its turn is not cancelled."""
 WITHOUT_JUDGE = "no judge: coverage and form are measured, meaning is not"
 
 
@@ -43,6 +52,7 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
         )
         self.encoder = Encoder(model, cache_mb=self.config.cache_mb)
         self.judge = open_judge(self.config)
+        self._large_turn = threading.Lock()
         judged_by = self.judge.name if self.judge else WITHOUT_JUDGE
         self.identify(
             self.config,
@@ -53,6 +63,28 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
 
     def facts(
         self, submission: TaskSubmission[StoryTask], slot: int = 0, rubric: str = ""
+    ) -> tuple[StoryFacts, float]:
+        # A judge over HTTP is waited for: its texts need many slots.
+        if len(submission.completion) <= LARGE_CHARS or self.config.judge == "openai":
+            return self._measure(submission, rubric)
+        with self._take_large_turn():
+            return self._measure(submission, rubric)
+
+    @contextmanager
+    def _take_large_turn(self) -> Iterator[None]:
+        """Wait until no other large text is graded. Raises InternalFault when the attempt is
+        cancelled meanwhile."""
+        token = current_token()
+        while not self._large_turn.acquire(timeout=LOOK_S):
+            if token is not None and token.is_cancelled:
+                raise InternalFault(CANCELLED)
+        try:
+            yield
+        finally:
+            self._large_turn.release()
+
+    def _measure(
+        self, submission: TaskSubmission[StoryTask], rubric: str
     ) -> tuple[StoryFacts, float]:
         task = submission.task
         limits = self.config.limits
