@@ -47,22 +47,27 @@ def leave_out_masked(compute_advantage: Callable[..., Any]) -> Callable[..., Any
     ) -> Any:
         import torch
 
-        unmasked = [False] * len(rewards)
-        masked = torch.as_tensor(repeated_batch.get("mask_sample", unmasked), dtype=torch.bool)
-        kept = ~masked.to(rewards.device)
+        no_masks = [False] * len(rewards)
+        masked = torch.as_tensor(repeated_batch.get("mask_sample", no_masks), dtype=torch.bool)
+        unmasked = ~masked.to(rewards.device)
         advantages = rewards.new_zeros(mask.shape)
-        if not kept.any():
+        if not unmasked.any():
             return advantages
         components = {
-            name: values[kept]
+            name: values[unmasked]
             for name, values in repeated_batch.items()
             if name.startswith("reward/")
         }
         for name, value in options.items():
             if isinstance(value, torch.Tensor):
-                options[name] = value[kept]
-        advantages[kept] = compute_advantage(
-            self, prompt_ids[kept], rewards[kept], mask[kept], repeated_batch=components, **options
+                options[name] = value[unmasked]
+        advantages[unmasked] = compute_advantage(
+            self,
+            prompt_ids[unmasked],
+            rewards[unmasked],
+            mask[unmasked],
+            repeated_batch=components,
+            **options,
         )
         return advantages
 

@@ -71,10 +71,10 @@ class JsonObject:
             raise Misuse(f"{self._place}{name}: must be a list")
         return iter(())
 
-    def encode(self, more: Mapping[str, Any] | None = None) -> bytes:
-        """Return the object as JSON, with `more` members, which replace those of the same name."""
+    def encode(self, added: Mapping[str, Any] | None = None) -> bytes:
+        """Return the object as JSON, with `added` members, which replace those of the same name."""
         members = dict(self.members)
-        for name, value in (more or {}).items():
+        for name, value in (added or {}).items():
             members[name] = encode_ascii(value)
         parts = []
         for name, text in members.items():

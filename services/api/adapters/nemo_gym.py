@@ -86,11 +86,11 @@ def _encode_answer(row: JsonObject, result: Graded | Faulted) -> bytes:
     if config is not None:
         config.members.pop("mask_sample", None)
     if isinstance(result, Faulted):
-        more = build_failure_fields(result.fault)
+        added = build_failure_fields(result.fault)
         config = config or JsonObject({})
         config.members["mask_sample"] = b"true"
     else:
-        more = {
+        added = {
             "reward": result.reward,
             "reward_components": dict(result.components),
             "stage": result.stage.value,
@@ -98,7 +98,7 @@ def _encode_answer(row: JsonObject, result: Graded | Faulted) -> bytes:
         }
     if config is not None:
         row.members["instance_config"] = config.encode()
-    return row.encode(more)
+    return row.encode(added)
 
 
 def _iter_completion(row: JsonObject) -> Iterator[Completion]:
@@ -159,8 +159,8 @@ def _aggregate(document: JsonObject) -> Response:
         groups += b", " + encode_ascii(group)
     means = {name: value for name, value in overall.items() if name.startswith("mean/")}
     members = {"group_level_metrics": b"".join([b"[", groups[2:], b"]"])}
-    more = {"agent_metrics": overall, "key_metrics": means}
-    return Response(JsonObject(members).encode(more), media_type="application/json")
+    added = {"agent_metrics": overall, "key_metrics": means}
+    return Response(JsonObject(members).encode(added), media_type="application/json")
 
 
 def _add_numbers(columns: Columns, rollout: Mapping[str, Any]) -> int:

@@ -69,9 +69,9 @@ async def submit(request: Request) -> Response:
         {"passed": number < n_passed, "exec_info": ran} for number in range(len(submitted.cases))
     ]
     extra = {"reward": result.reward, "stage": result.stage.value, "flags": list(result.flags)}
-    more = {"accepted": result.passed, "extracted_code": "", "tests": tests, "extra": extra}
+    added = {"accepted": result.passed, "extracted_code": "", "tests": tests, "extra": extra}
     answer = JsonObject({"id": document.members.get("id", b"0")})
-    return Response(answer.encode(more), media_type="application/json")
+    return Response(answer.encode(added), media_type="application/json")
 
 
 @router.post("/sandbox_fusion/run_code")

@@ -112,8 +112,8 @@ class SlotMaster:
                 await connection.disconnect(nowait=True)
 
 
-def _read_address(server: Any, asked: Address) -> Address:
+def _read_address(server: Any, node: Address) -> Address:
     """Return the address that CLUSTER SLOTS announces; without a host it is that of the node that
     was asked."""
     host, port, *_ = server
-    return (asked[0] if host in UNKNOWN_HOSTS else host), port
+    return (node[0] if host in UNKNOWN_HOSTS else host), port
