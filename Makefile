@@ -239,6 +239,7 @@ bench-compare: setup  ## CPU of the commit OLD and of this checkout, in alternat
 .PHONY: chaos
 chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, frozen and cut off; a tenant that attacks another (25 minutes)
 	$(BIN)/python -m tests.chaos.run --submissions 10000
+	$(BIN)/python -m tests.chaos.run --submissions 2000 --partitions 4
 	$(BIN)/python -m tests.chaos.memory_pressure --submissions 1000
 	$(BIN)/python -m tests.chaos.two_tenants --requests 200
 

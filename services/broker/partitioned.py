@@ -135,7 +135,8 @@ class PartitionedBroker:
             self._fault = QueueFault(f"partition {number} of Redis does not answer in time")
         except QueueFault as fault:
             self._fault = fault
-        self._probes[number] = asyncio.create_task(self._probe(number))
+        if number not in self._probes:  # else another call has noticed it meanwhile
+            self._probes[number] = asyncio.create_task(self._probe(number))
         return []
 
     async def _ask_present(self, act: Callable[[StreamsBroker], Awaitable[Reply]]) -> list[Reply]:

@@ -1,5 +1,5 @@
-"""A cluster of real processes: Redis with its append-only file, APIs, workers. Starts and ends
-them; asks nothing.
+"""A cluster of real processes: Redis with its append-only file or a Redis Cluster, APIs, workers.
+Starts and ends them; asks nothing.
 
 What dies is started again, as an orchestrator would do it.
 """
@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,6 +28,7 @@ from tests.chaos.network_namespace import NetworkNamespace
 from tests.chaos.previous_release import ROOT
 from tests.chaos.reset_proxy import ResetProxy
 from tests.ports import free_port
+from tests.redis_cluster import RedisCluster
 from tests.redis_server import RedisServer
 
 SOON_S = 60.0
@@ -88,10 +89,11 @@ class Cluster:
     """`apis` and `workers` of each kind on one Redis; with `namespace`, one worker more, inside it.
 
     Redis forgets a worker `announcement_s` after it announced itself last; it does so every third
-    of that. With `sentinel`, Redis has a replica, and both are found by a Sentinel. `skews_s`: by
-    how much the clocks of the processes are ahead, in turns. With `proxy`, processes reach Redis
-    through it. `code`: the checkout that the processes run first. `logins`: `user:password@` of the
-    users `api` and `worker-ocaml` in `acl_file`.
+    of that. With `sentinel`, Redis has a replica, and both are found by a Sentinel. `partitions`:
+    of a queue in a Redis Cluster, in place of one Redis where there are any. `skews_s`: by how much
+    the clocks of the processes are ahead, in turns. With `proxy`, processes reach Redis through it.
+    `code`: the checkout that the processes run first. `logins`: `user:password@` of the users `api`
+    and `worker-ocaml` in `acl_file`.
     """
 
     headers: Mapping[str, str] = MappingProxyType({})
@@ -109,6 +111,7 @@ class Cluster:
         namespace: NetworkNamespace | None = None,
         journal: bool = True,
         sentinel: bool = False,
+        partitions: int = 0,
         skews_s: Sequence[float] = (0.0,),
         proxied: bool = False,
         code: Path = ROOT,
@@ -129,6 +132,11 @@ class Cluster:
         self.proxy = ResetProxy(self.redis.port) if proxied else None
         if self.proxy:
             self.redis_url = f"redis://127.0.0.1:{self.proxy.port}/0"
+        self.partitions = partitions
+        self.redis_cluster: RedisCluster | None = None
+        if partitions:
+            self.redis_cluster = RedisCluster(folder)
+            self.redis_url = self.redis_cluster.build_url(partitions)
         self._logins = logins
         self._skews_s = itertools.cycle(skews_s)
         self._code = code
@@ -200,16 +208,34 @@ class Cluster:
 
     @contextmanager
     def running(self) -> Iterator[Cluster]:
-        with self.proxy.running() if self.proxy else nullcontext(), self._running():
+        with ExitStack() as stack:
+            if self.proxy:
+                stack.enter_context(self.proxy.running())
+            if self.redis_cluster:
+                stack.enter_context(self.redis_cluster.running())
+            else:
+                stack.enter_context(self._running_servers())
+            stack.enter_context(self._running_processes())
             yield self
 
     @contextmanager
-    def _running(self) -> Iterator[None]:
+    def _running_servers(self) -> Iterator[None]:
         try:
             for server in (self.redis, *self.replicas):
                 server.start()
             if self.replicas:
                 self._start_sentinel()
+            yield
+        finally:
+            if self._sentinel is not None:
+                self._sentinel.kill()
+                self._sentinel.wait()
+            for server in (self.redis, *self.replicas):
+                server.stop()
+
+    @contextmanager
+    def _running_processes(self) -> Iterator[None]:
+        try:
             for process in self.processes:
                 process.start()
             self.wait_until_complete()
@@ -217,11 +243,6 @@ class Cluster:
         finally:
             for process in self.processes:
                 process.end()
-            if self._sentinel is not None:
-                self._sentinel.kill()
-                self._sentinel.wait()
-            for server in (self.redis, *self.replicas):
-                server.stop()
 
     def _start_sentinel(self) -> None:
         file = self._folder / "sentinel.conf"

@@ -137,16 +137,62 @@ async def reset_connections(cluster: Cluster, rng: random.Random) -> None:
         await asyncio.sleep(rng.uniform(0.02, 0.2))
 
 
-EVERYTHING: dict[str, Disturbance] = {
+async def kill_master(cluster: Cluster, rng: random.Random) -> None:
+    """SIGKILL the master of a partition; its replica takes over, and it comes back as a replica."""
+    servers = cluster.redis_cluster
+    prefix = _draw_partition(cluster, rng)
+
+    def kill() -> None:
+        assert servers is not None
+        servers.kill_master(prefix).server.start()
+        servers.wait_until_whole()
+
+    await _run_to_the_end(kill)
+
+
+async def move_slot(cluster: Cluster, rng: random.Random) -> None:
+    """Move a partition to another master, key by key."""
+    servers = cluster.redis_cluster
+    prefix = _draw_partition(cluster, rng)
+
+    def move() -> None:
+        assert servers is not None
+        servers.move_slot(prefix)
+
+    await _run_to_the_end(move)
+
+
+def _draw_partition(cluster: Cluster, rng: random.Random) -> str:
+    """Return the prefix of its keys."""
+    return f"gradus:{{{rng.randrange(cluster.partitions)}}}:"
+
+
+async def _run_to_the_end(work: Callable[[], None]) -> None:
+    """Run `work` in a thread, to its end where this is cancelled too."""
+    running = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await running
+        raise
+
+
+OF_PROCESSES: dict[str, Disturbance] = {
     "a worker killed (SIGKILL)": kill_worker,
     "a worker restarted (SIGTERM)": stop_worker,
     "a worker frozen past its lease (SIGSTOP)": freeze_worker,
     "an API killed (SIGKILL)": kill_api,
     "an API restarted (SIGTERM)": stop_api,
+}
+OF_REDIS: dict[str, Disturbance] = {
     "Redis killed (SIGKILL) and restarted": kill_redis,
     "Redis restarted (SIGTERM)": restart_redis,
     "Redis frozen for 3 s (SIGSTOP)": lambda cluster, _: freeze_redis(cluster, 3),
     "Redis demoted to a replica and promoted": demote_redis,
+}
+OF_A_REDIS_CLUSTER: dict[str, Disturbance] = {
+    "the master of a partition killed (SIGKILL) and back as a replica": kill_master,
+    "a partition moved to another master": move_slot,
 }
 LONG_FREEZES: dict[str, Disturbance] = {
     "Redis frozen for 8 s (SIGSTOP)": lambda cluster, _: freeze_redis(cluster, 8),
@@ -170,11 +216,12 @@ class Chaos:
         pause_s: tuple[float, float] = (0.3, 1.5),
         more: Mapping[str, Disturbance] = MappingProxyType({}),
     ) -> None:
-        """`more`: disturbances beside `EVERYTHING`."""
+        """`more`: disturbances beside those of each cluster."""
         self._cluster = cluster
         self._random = rng
         self._pause_s = pause_s
-        self._possible = EVERYTHING | dict(more)
+        of_servers = OF_A_REDIS_CLUSTER if cluster.redis_cluster else OF_REDIS
+        self._possible = OF_PROCESSES | of_servers | dict(more)
         if cluster.namespace:
             self._possible |= A_CUT
         if cluster.proxy:

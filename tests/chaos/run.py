@@ -41,7 +41,7 @@ async def disturbed(
 ) -> tuple[History, Chaos, float]:
     rng = random.Random(arguments.seed)
     history = History()
-    chaos = Chaos(cluster, rng, more=LONG_FREEZES)
+    chaos = Chaos(cluster, rng, more={} if cluster.redis_cluster else LONG_FREEZES)
     more = {"leaving": 0.15, "patience_s": 600, "deadline_s": 60, "seed": arguments.seed}
     asker = Asker(history, cluster.urls, at_once=arguments.at_once, **more)
     started = time.monotonic()
@@ -132,9 +132,18 @@ def main() -> int:
     parser.add_argument(
         "--at-once", type=int, default=16, help="requests in flight, 16 submissions each"
     )
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        default=0,
+        help="of the queue in a Redis Cluster of six processes, in place of one Redis",
+    )
     arguments = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
+        if arguments.partitions:
+            cluster = Cluster(folder, workers=arguments.workers, partitions=arguments.partitions)
+            return run(arguments, stack.enter_context(cluster.running()))
         try:
             namespace = stack.enter_context(NetworkNamespace().running())
         except NoNetworkNamespace as reason:
@@ -153,9 +162,13 @@ def main() -> int:
             proxied=True,
             code=code,
         )
-        cluster = stack.enter_context(made.running())
-        history, chaos, wall_s = asyncio.run(disturbed(cluster, arguments))
-        return report(cluster, history, rows(cluster, history, chaos, wall_s))
+        return run(arguments, stack.enter_context(made.running()))
+
+
+def run(arguments: argparse.Namespace, cluster: Cluster) -> int:
+    """Run the load under chaos, and return the exit status."""
+    history, chaos, wall_s = asyncio.run(disturbed(cluster, arguments))
+    return report(cluster, history, rows(cluster, history, chaos, wall_s))
 
 
 if __name__ == "__main__":

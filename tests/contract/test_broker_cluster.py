@@ -32,6 +32,7 @@ from services.broker import (
 from services.broker.from_url import open_broker
 from services.broker.partitioned import PartitionedBroker
 from services.broker.streams import StreamsBroker
+from tests.ports import free_port
 from tests.redis_cluster import RedisCluster
 
 SOON_S = 60.0
@@ -246,6 +247,17 @@ def test_a_cluster_url_that_cannot_be_read_is_misuse(query: str) -> None:
     for url in ("redis+cluster://", f"redis+cluster://host:1/{query}", "redis+cluster://host:x/"):
         with pytest.raises(Misuse, match="broker URL"):
             open_broker(url)
+
+
+async def test_calls_that_find_a_partition_away_together_share_one_probe() -> None:
+    url = f"redis+cluster://127.0.0.1:{free_port()}/?partitions=1"
+    broker = PartitionedBroker(url, patience_s=0.1)
+    looks = [broker.claim("ocaml", f"w{n}", 1, 0) for n in range(3)]
+    outcomes = await asyncio.gather(*looks, return_exceptions=True)
+    assert all(isinstance(outcome, QueueFault) for outcome in outcomes)
+    names = [getattr(task.get_coro(), "__name__", "") for task in asyncio.all_tasks()]
+    assert names.count("_probe") == 1
+    await broker.close()
 
 
 # ------------------------------------------------------------------------------------- slots move
