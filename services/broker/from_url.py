@@ -29,9 +29,7 @@ def open_broker(url: str, settings: BrokerSettings | None = None) -> Broker:
     scheme = urlsplit(url).scheme
     if scheme not in SCHEMES:
         starts = ", ".join(f"{name}://" for name in SCHEMES)
-        raise Misuse(
-            f"{prefix}a broker URL starts with one of {starts}, not with {scheme or 'nothing'}:"
-        )
+        raise Misuse(f"{prefix}a broker URL starts with {starts}, not with {scheme or 'nothing'}:")
     try:
         from services.broker.partitioned import PartitionedBroker
         from services.broker.streams import StreamsBroker

@@ -22,7 +22,12 @@ PRELUDES = {
 
 def test_every_file_is_a_script_or_joined_in_front_of_one() -> None:
     files = {file.stem for file in LUA.iterdir()}
-    assert files == {script.name for script in SCRIPTS} | PRELUDES.keys()
+    assert files == {script.name for script in SCRIPTS} | PRELUDES.keys() | {"partition"}
+
+
+def test_every_script_looks_first_whether_its_slot_moves() -> None:
+    text = (LUA / "partition.lua").read_text("utf-8")
+    assert [script.name for script in SCRIPTS if not script.body.startswith(text)] == []
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
