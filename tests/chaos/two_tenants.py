@@ -176,8 +176,10 @@ class Neighbour:
         return submissions
 
     def _write_stories(self) -> list[Result]:
-        """Return a story that differs from all before by the spaces behind it."""
-        completion = STORY + " " * next(self._numbers)
+        """Return a story that differs from all before by the white space behind it: so little that
+        it stays a small one."""
+        lines, spaces = divmod(next(self._numbers), 100)
+        completion = STORY + " " * spaces + "\n" * lines
         return [{"id": "story", "completion": completion, "task": {"references": [STORY]}}]
 
     def _check_stories(self, results: list[Result]) -> None:
