@@ -274,10 +274,11 @@ class StreamsBroker(StreamOperations):
         async with self._opening:
             if self._listener is None or self._listener.done():
                 await self._keep_inbox()
+                await self._restore_lost_jobs()  # those of a listener that ended
+                self._sweep_at = time.monotonic() + SWEEP_S
                 self._listener = asyncio.create_task(self._listen(), name="gradus-inbox")
 
     async def _listen(self) -> None:
-        self._sweep_at = 0.0
         n_read = 0
         while True:
             try:
