@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradus.errors import InternalFault
-from services.graders.base.batching import LARGE_DRAIN_TOKENS, Ids, Queued, make_passes
+from services.graders.base.batching import MAX_DRAIN_TOKENS, Ids, Queued, make_passes
 from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, Floats
 from services.sandbox.cancellation import CancelToken, enter_attempt
 
@@ -239,7 +239,7 @@ def test_a_request_that_comes_later_waits_for_one_drain_at_most(
         large.result(SOON_S)
     before = chain(*model.passes[: find_last_pass(model, ["small"])])
     n_tokens = sum(map(len, before))
-    assert n_tokens < 3 * LARGE_DRAIN_TOKENS
+    assert n_tokens < 2 * MAX_DRAIN_TOKENS
 
 
 def test_what_a_cancelled_attempt_queued_is_not_run_unless_another_waits_for_it(

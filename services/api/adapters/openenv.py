@@ -68,7 +68,7 @@ class _Session:
         """As JSON, if it came in a frame."""
         self._prompt = ""
         self._reservation: Reservation | None = None
-        """Of the frame with the task."""
+        """Bytes of the frame that brought the task."""
         self._state: dict[str, Any] = {"episode_id": None, "step_count": 0}
 
     async def handle(self, frame: _Frame, reservation: Reservation) -> dict[str, Any]:

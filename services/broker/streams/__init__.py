@@ -140,6 +140,7 @@ class StreamsBroker(StreamOperations):
         self._waiters = ResultWaiters()
         self._listener: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
+        """Looks up all jobs that are waited for while their results are read: many take a while."""
         self._opening = asyncio.Lock()
         self._large_batches = asyncio.Lock()
         """Held while a batch of several chunks is queued or withdrawn."""
@@ -282,11 +283,14 @@ class StreamsBroker(StreamOperations):
         n_read = 0
         while True:
             try:
-                is_swept = self._sweeper is None or self._sweeper.done()
-                if is_swept and time.monotonic() >= self._sweep_at:
+                if self._sweeper is not None and self._sweeper.done():
+                    sweeper = self._sweeper
+                    self._sweeper = None
+                    sweeper.result()  # its errors are handled as those of reading
+                if self._sweeper is None and time.monotonic() >= self._sweep_at:
                     await self._keep_inbox()
                     self._sweep_at = time.monotonic() + SWEEP_S
-                    self._sweeper = asyncio.create_task(self._sweep(), name="gradus-sweep")
+                    self._sweeper = asyncio.create_task(self._restore_lost_jobs())
                 block_s = min(max(0.1, self._sweep_at - time.monotonic()), LISTEN_S)
                 command = (
                     "XREAD",
@@ -325,17 +329,8 @@ class StreamsBroker(StreamOperations):
                 scripts.OPEN_INBOX, [self._inbox], layout.INBOX_TTL_MS
             )
 
-    async def _sweep(self) -> None:
-        """Look up the jobs that are waited for, and submit again those that Redis lost. Results
-        are read meanwhile: many jobs take a while."""
-        try:
-            await self._restore_lost_jobs()
-        except QueueFault:
-            self._sweep_at = 0.0
-        except Exception as error:  # noqa: BLE001 - as in `_listen`
-            self._waiters.fail(f"looking up jobs failed: {type(error).__name__}: {error}")
-
     async def _restore_lost_jobs(self) -> None:
+        """Look up the jobs that are waited for, and submit again those that Redis lost."""
         too_old = time.monotonic() - layout.JOB_TTL_MS / 1000
         self._pending = {
             job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old

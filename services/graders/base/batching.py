@@ -23,8 +23,6 @@ MAX_DRAIN_TEXTS = 512
 MAX_DRAIN_TOKENS = 8192
 """Tokens of the texts that are taken at a time: about a second of the model on a CPU, for which a
 request that comes now waits."""
-LARGE_DRAIN_TOKENS = 1024
-"""The same where every request that waits is larger: a small one that comes now goes before it."""
 CALLER_RESUME_TIMEOUT_S = 0.1
 """The model waits no longer than this for callers that were answered and have not gone on."""
 _LOOK_S = 0.5
@@ -183,10 +181,7 @@ class BatchingModel(Generic[RowT]):
             self._changed.wait_for(self._has_every_caller_resumed, CALLER_RESUME_TIMEOUT_S)
             taken: list[Queued[RowT]] = []
             n_tokens = 0
-            limit = MAX_DRAIN_TOKENS
-            if self._queue and self._queue[0].finish - self._now > LARGE_DRAIN_TOKENS:
-                limit = LARGE_DRAIN_TOKENS
-            while self._queue and len(taken) < MAX_DRAIN_TEXTS and n_tokens < limit:
+            while self._queue and len(taken) < MAX_DRAIN_TEXTS and n_tokens < MAX_DRAIN_TOKENS:
                 taken.append(heappop(self._queue).queued)
                 n_tokens += len(taken[-1].ids)
             self._now += n_tokens / max(len(self._waiting), 1)

@@ -32,8 +32,8 @@ from services.sandbox.cancellation import CANCELLED, current_token
 
 SCRUM = "story/scrum@1"
 LARGE_CHARS = 4000
-"""A longer text is large: large ones are graded one after the other. Each takes half a second of
-the interpreter's lock: beside 48 of them neither the model nor a small text got it."""
+"""A longer text is large: large ones are graded one after the other, so that small ones beside them
+get the model (docs/decisions/0058)."""
 LOOK_S = 0.5
 """Seconds between checks that an attempt which waits for its turn is not cancelled."""
 WITHOUT_JUDGE = "no judge: coverage and form are measured, meaning is not"
