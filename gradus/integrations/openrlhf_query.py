@@ -37,18 +37,14 @@ def extract_completion(query: str, prompt: str, more_end_tokens: Sequence[str] =
         )
     # Backwards: a search for each token takes a second for each 600 kB of tokens.
     backwards = text[::-1]
-    n_characters = 0
-    ends = _compile_ends(tuple(more_end_tokens))
-    found = ends.match(backwards)
-    while found:
-        n_characters = found.end()
-        found = ends.match(backwards, n_characters)
+    found = _compile_ends(tuple(more_end_tokens)).match(backwards)
+    n_characters = found.end() if found else 0
     return text[: len(text) - n_characters]
 
 
 @lru_cache
 def _compile_ends(more_end_tokens: tuple[str, ...]) -> re.Pattern[str]:
     """Return the pattern of tokens, with white space behind each, at the end of a text that is
-    written backwards: some at a time, as a match holds the interpreter's lock."""
+    written backwards."""
     tokens = "|".join(re.escape(token[::-1]) for token in (*END_TOKENS, *more_end_tokens))
-    return re.compile(rf"(?:\s*+(?:{tokens})){{1,1000}}+")
+    return re.compile(rf"(?:\s*+(?:{tokens}))++")

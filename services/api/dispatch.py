@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from weakref import WeakSet
 
 from pydantic import ValidationError
@@ -75,18 +74,22 @@ class Batch:
     def get_remaining_s(self) -> float:
         return max(self.began_at + self.deadline_s - time.monotonic(), 0.0)
 
-    def add_jobs(
-        self, submissions: Iterable[PackedSubmission], terms: JobTerms, *, reads_prompt: bool
-    ) -> None:
-        """Make the jobs."""
-        for submission in submissions:
-            job_id = submission.compute_job_id(
-                terms.grader, terms.rubric, reads_prompt=reads_prompt
-            )
-            self.submission_ids_by_job.setdefault(job_id, []).append(submission.id)
-            if job_id not in self.jobs:
-                payload = terms.encode_payload(submission.encode())
-                self.jobs[job_id] = Job(job_id, self.grader, payload)
+
+def make_jobs(
+    submissions: Iterable[PackedSubmission], terms: JobTerms, grader: GraderDescription
+) -> tuple[dict[str, Job], dict[str, list[str]]]:
+    """Return the jobs of submissions, and the ids of each job's submissions; both by job id."""
+    jobs: dict[str, Job] = {}
+    submission_ids: dict[str, list[str]] = {}
+    for submission in submissions:
+        job_id = submission.compute_job_id(
+            terms.grader, terms.rubric, reads_prompt=grader.reads_prompt
+        )
+        submission_ids.setdefault(job_id, []).append(submission.id)
+        if job_id not in jobs:
+            payload = terms.encode_payload(submission.encode())
+            jobs[job_id] = Job(job_id, grader.name, payload)
+    return jobs, submission_ids
 
 
 class GradingDispatcher:
@@ -131,8 +134,9 @@ class GradingDispatcher:
             deadline=await self._broker.get_time() + batch.get_remaining_s(),
             traceparent=TRACEPARENT.get(),
         )
-        add_jobs = partial(batch.add_jobs, reads_prompt=grader.reads_prompt)
-        await run_outside_loop(reservation.n_bytes, add_jobs, request.submissions, terms)
+        batch.jobs, batch.submission_ids_by_job = await run_outside_loop(
+            reservation, make_jobs, request.submissions, terms, grader
+        )
         if len(batch.jobs) > MAX_JOBS_WITHOUT_LOOKUP:
             await self._take_cached(batch, await self._broker.results(list(batch.jobs)))
         self.batches.add(batch)

@@ -1,7 +1,6 @@
 """A JSON text read value by value, each as its text.
 
-A parser in C holds the interpreter's lock from the first byte to the last, and the event loop
-stands meanwhile. Values are parsed one after another, and the loop comes between.
+So that each is made into what is kept of it before the next is an object.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from gradus.errors import TooLarge
 from gradus.json_tokens import mask_escapes
 from gradus.tasks.base import MAX_TEXT_CHARS
 
-WINDOW_BYTES = 16 * 1024
-"""Bytes that one search passes at most, but for one string: it too holds the interpreter's lock."""
 LEVELS = 4
 """Levels of brackets that one search passes; deeper ones take a step each."""
 MAX_STRING_BYTES = 12 * MAX_TEXT_CHARS
@@ -58,11 +55,7 @@ class JsonCursor:
 
     def peek(self) -> bytes:
         """Return the next byte that is no white space; none at the end."""
-        passed = WINDOW_BYTES
-        while passed == WINDOW_BYTES:
-            space = self._match(_SPACE)
-            passed = space.end() - space.start()
-            self.position = space.end()
+        self._pass(_SPACE)
         return self._get_byte()
 
     def iter_members(self) -> Iterator[bytes]:
@@ -91,7 +84,7 @@ class JsonCursor:
         pattern = _compile_items(n_items)
         depth = 0
         while True:
-            self.position = self._match(pattern).end()
+            self._pass(pattern)
             byte = self._get_byte()
             if byte == b'"':
                 self._pass_string()
@@ -120,12 +113,11 @@ class JsonCursor:
     def _get_byte(self) -> bytes:
         return self._mask[self.position : self.position + 1]
 
-    def _match(self, pattern: re.Pattern[bytes]) -> re.Match[bytes]:
-        """Return what a pattern finds here, in the next `WINDOW_BYTES`."""
-        match = pattern.match(self._mask, self.position, self.position + WINDOW_BYTES)
-        if match is None:
-            raise ValueError(f"a name or a quote is missing at byte {self.position}")
-        return match
+    def _pass(self, pattern: re.Pattern[bytes]) -> None:
+        """Pass what a pattern finds here."""
+        match = pattern.match(self._mask, self.position)
+        if match is not None:
+            self.position = match.end()
 
     def _pass_string(self) -> None:
         """Pass the string here. Raises TooLarge past `MAX_STRING_BYTES`."""

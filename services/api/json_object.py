@@ -16,8 +16,7 @@ from services.api.json_cursor import JsonCursor
 from services.api.parse import bound_value, iter_fields
 from services.api.problems import Refused
 
-# Names of one object: columns of a client's rows are among them. Each name takes some 10 us, in
-# which the thread that parses has the interpreter's lock.
+# Names of one object: columns of a client's rows are among them.
 MAX_ROW_FIELDS = 1000
 # Items of a list that are parsed at once where they are only checked.
 ITEMS_AT_ONCE = 16

@@ -7,7 +7,6 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import jiter
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from gradus.errors import Misuse, TooLarge
 from gradus.json_tokens import MAX_TOKENS, count_tokens
+from services.api.body_process import Body, run_in_process
 from services.api.json_cursor import JsonCursor
 from services.api.problems import Refused, make_field_refusal, make_model_refusal
 from services.api.settings import ApiSettings
@@ -25,21 +25,19 @@ from services.broker.jobs import RETRY_AFTER_S
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/@+\-]{0,63}"
 PRIORITIES = [priority.value for priority in Priority]
 
-# Smallest body that is parsed, validated and hashed outside the event loop, which meanwhile serves
-# other requests.
+# Smallest body that is parsed, validated and hashed in a process of its own.
 LARGE_BYTES = 256 * 1024
 # Bytes that count as in flight for each token of a body: what an object in memory takes, measured
 # over lists, objects and texts.
 TOKEN_BYTES = 56
 # A key may have a quarter of the bytes in flight whatever others have: one largest body.
 RESERVED_KEY_PART = 4
-# Tokens of one value that a parser in C reads at once, such as a submission. Cases of programs have
-# long lists of numbers: 500,000 take 50 ms.
+# Tokens of one value that becomes objects at once, such as a submission. Cases of programs have
+# long lists of numbers.
 MAX_VALUE_TOKENS = 500_000
 TWICE = "an object has the same name twice"
 # Names that an object of a request may have: more than it uses, few enough to list as mistakes.
 MAX_FIELDS = 64
-_PARSER = ThreadPoolExecutor(1, thread_name_prefix="parse")
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -85,16 +83,16 @@ class Reservation:
     def __init__(self, in_flight: BytesInFlight, key: str) -> None:
         """`key`: name of the API key."""
         self.n_bytes = 0
+        self.key = key
         self._in_flight = in_flight
-        self._key = key
 
     def grow(self, n_bytes: int) -> None:
         """Raise Refused (429) when the bytes in flight would pass their limit."""
-        self._in_flight.take(self._key, n_bytes)
+        self._in_flight.take(self.key, n_bytes)
         self.n_bytes += n_bytes
 
     def __del__(self) -> None:
-        self._in_flight.give_back(self._key, self.n_bytes)
+        self._in_flight.give_back(self.key, self.n_bytes)
 
 
 async def parse_body(
@@ -108,29 +106,41 @@ async def parse_body(
     Raises a Misuse: 400, 408, 413, 415, 429, and those of `parse`.
     """
     reservation = Reservation(in_flight, request.state.key.name)
-    data = await _read_body(request, settings, reservation)
-    return await parse_counted(data, reservation, parse), reservation
+    body = await _read_body(request, settings, reservation)
+    return await parse_counted(body, reservation, parse), reservation
 
 
-async def parse_counted(data: bytes, reservation: Reservation, parse: Callable[[bytes], T]) -> T:
+async def parse_counted(body: Body, reservation: Reservation, parse: Callable[[bytes], T]) -> T:
     """Return what `parse` makes of a JSON text, when its tokens fit their limit and the bytes in
     flight.
 
     Raises a Misuse: 400, 413, 429, and those of `parse`.
     """
-    n_tokens = await run_outside_loop(len(data), _count_tokens, data)
+    if body.n_bytes < LARGE_BYTES:
+        data = body.join()
+        reservation.grow(_count_tokens(data, MAX_TOKENS) * TOKEN_BYTES)
+        return await run_outside_loop(reservation, parse, data)
+    parsed: tuple[T, int] = await run_in_process(
+        reservation.key, body.n_bytes, _parse_and_count, parse, MAX_TOKENS, body=body
+    )
+    value, n_tokens = parsed
     reservation.grow(n_tokens * TOKEN_BYTES)
-    return await run_outside_loop(len(data) + n_tokens * TOKEN_BYTES, parse, data)
+    return value
 
 
-def _count_tokens(data: bytes) -> int:
+def _parse_and_count(data: bytes, parse: Callable[[bytes], T], limit: int) -> tuple[T, int]:
+    n_tokens = _count_tokens(data, limit)
+    return parse(data), n_tokens
+
+
+def _count_tokens(data: bytes, limit: int) -> int:
     try:
-        return count_tokens(data, MAX_TOKENS)
+        return count_tokens(data, limit)
     except ValueError as error:
         raise make_field_refusal(400, [((), f"the JSON cannot be read: {error}")]) from None
 
 
-async def _read_body(request: Request, settings: ApiSettings, reservation: Reservation) -> bytes:
+async def _read_body(request: Request, settings: ApiSettings, reservation: Reservation) -> Body:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise Refused(415, "send the request as `Content-Type: application/json`")
@@ -143,28 +153,32 @@ async def _read_body(request: Request, settings: ApiSettings, reservation: Reser
     )
     if content_length.isdecimal() and int(content_length) > limit:
         raise too_large
-    data = bytearray()
+    body = Body()
     try:
         async with asyncio.timeout(settings.body_timeout_s):
             # Counted while it arrives: a chunked body has no Content-Length, and one that is sent
             # may be wrong.
             async for chunk in request.stream():
-                data += chunk
-                if len(data) > limit:
+                body.append(chunk)
+                if body.n_bytes > limit:
                     raise too_large
                 reservation.grow(len(chunk))
     except TimeoutError:
         raise Refused(
             408, f"the body had not arrived after {settings.body_timeout_s:g} s"
         ) from None
-    return bytes(data)
+    return body
 
 
-async def run_outside_loop(n_bytes: int, work: Callable[..., T], *args: Any) -> T:
-    """Return `work(*args)`. Work on large bodies runs in a dedicated thread, one body at a time."""
-    if n_bytes < LARGE_BYTES:
+async def run_outside_loop(reservation: Reservation, work: Callable[..., T], *args: Any) -> T:
+    """Return `work(*args)`. Work on a large body is done in another process, and what it changes of
+    its arguments is lost. `reservation`: of the body's bytes.
+
+    Raises what `work` raises, and TooLarge where a large body takes too much time or memory.
+    """
+    if reservation.n_bytes < LARGE_BYTES:
         return work(*args)
-    return await asyncio.get_running_loop().run_in_executor(_PARSER, work, *args)
+    return await run_in_process(reservation.key, reservation.n_bytes, work, *args)
 
 
 def parse_model(model: type[Model], data: Any) -> Model:

@@ -53,6 +53,10 @@ class Refused(Misuse):
         if retry_after_s is not None:
             self.headers["retry-after"] = str(max(math.ceil(retry_after_s), 1))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A refusal is raised in the process that reads large bodies, too."""
+        return type(self), (self.answer_status, str(self), self.errors), self.__dict__
+
 
 def make_field_refusal(
     status: int, mistakes: Sequence[tuple[tuple[int | str, ...], str]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -23,9 +22,6 @@ from services.open_files import raise_open_files
 
 # Open files of an API process besides connections of clients: Redis, sockets, libraries.
 RESERVED_FILES = 128
-# Seconds for which the thread that parses large bodies may keep the interpreter's lock while the
-# event loop wants it. With Python's 5 ms each turn of the loop waited 7 ms; now it waits 2 ms.
-SWITCH_INTERVAL_S = 0.001
 
 
 async def serve(
@@ -45,7 +41,6 @@ async def serve(
     """
     settings = settings or ApiSettings()
     refuse_open_service(host, settings)
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     max_connections = raise_open_files() - RESERVED_FILES
     app = create_app(broker, settings)
     api: Api = app.state.api

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jsonschema_rs
@@ -63,6 +64,10 @@ class KnownGrader:
                 error,
             )
             self._validator = jsonschema_rs.validator_for(True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The process that reads large bodies compiles a schema once."""
+        return _know_grader, (self.description.model_dump_json(),)
 
     def parse_request(self, data: bytes) -> PackedRequest:
         """Return a request of JSON, with valid tasks. Raises a Misuse: 400, 413, 422."""
@@ -143,6 +148,11 @@ class KnownGrader:
             yield Mistake(path, f"Should have at most {kind.limit} items", is_size=True)
         else:
             yield Mistake(path, error.message)
+
+
+@lru_cache
+def _know_grader(description: str) -> KnownGrader:
+    return KnownGrader(GraderDescription.model_validate_json(description))
 
 
 def _has_other_type(branch: Sequence[jsonschema_rs.ValidationError], depth: int) -> bool:

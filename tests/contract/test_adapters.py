@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from gradus.errors import Misuse
+from services.api import parse
 from services.api.adapters import ADAPTERS
 from services.api.api_keys import create_key
 from services.api.app import create_app
@@ -27,6 +28,16 @@ from tests.ports import free_port
 
 SECRET, KEY = create_key("trainer", ["ocaml"])
 TASK = {"tests": HIDDEN}
+
+
+@pytest.fixture(
+    scope="module", autouse=True, params=[parse.LARGE_BYTES, 0], ids=["loop", "process"]
+)
+def large_bytes(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Smallest body that is read in another process: answers are the same."""
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(parse, "LARGE_BYTES", request.param)
+        yield request.param
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ LIMIT = 20_000
 """Tokens of a request in these tests."""
 LISTS = "[" + "[]," * LIMIT + "1]"
 IN_TEXT = json.dumps('{"tests": ' + LISTS + "}")
-SECRET, KEY = create_key("op", ["ocaml"], "role=operator")
+SECRET, KEY = create_key("op", ["ocaml", "program"], "role=operator")
 
 
 def fill(text: str, part: str = LISTS) -> str:

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from gradus.contract import Graded
 from gradus.integrations.core import Completion, extract_task, grade, settings
+from services.api import parse
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker.memory import MemoryBroker
@@ -77,6 +78,17 @@ def submit(client: httpx.Client, completion: str, language: str = "python") -> A
     answer = client.post("/sandbox_fusion/submit", json=request)
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+def test_large_requests_are_read_in_another_process(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = []
+    for large_bytes in (parse.LARGE_BYTES, 0):
+        monkeypatch.setattr(parse, "LARGE_BYTES", large_bytes)
+        for code in (SUM, "print(1)"):
+            answers.append((submit(client, fence(code)), run_code(client, code, stdin="1 2")))
+    assert answers[:2] == answers[2:]
 
 
 def test_code_runs_and_answers_are_judged_in_every_language(

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fastapi import Request
@@ -14,16 +13,21 @@ from starlette.responses import Response
 from gradus.contract import Faulted, Graded
 from gradus.integrations.core import Completion, parse_task
 from gradus.tasks.base import clean_text
+from services.api.adapters.task_files import TaskFiles
 from services.api.answer import collect_results
 from services.api.authenticate import authorize_grader
 from services.api.dispatch import Batch
 from services.api.grading import dispatch_valid
 from services.api.json_object import JsonObject, parse_object, parse_value
+from services.api.packed import PackedRequest
 from services.api.parse import Reservation, parse_body, run_outside_loop
 from services.api.problems import build_unavailable
 from services.api.state import get_api
+from services.api.validate import KnownGrader
 
 Results = list[Graded | Faulted]
+IterCompletions = Callable[[], Iterable[Completion]]
+"""A function of a module, or a partial one: large bodies are read in another process."""
 
 
 async def read_json(request: Request) -> tuple[JsonObject, Reservation]:
@@ -38,30 +42,37 @@ async def read_json(request: Request) -> tuple[JsonObject, Reservation]:
 async def dispatch_completions(
     connection: HTTPConnection,
     name: str,
-    completions: Iterable[Completion],
+    iter_completions: IterCompletions,
     deadline_s: float,
     reservation: Reservation,
 ) -> Batch:
     """Queue completions for the grader `name`, each of which is made into texts before the next is
     read. Raises Misuse, QueueFull, QueueFault."""
     grader = await authorize_grader(connection, name)
-    rows = connection.app.state.tasks.get_tasks(name)
-    submissions = _iter_submissions(completions, rows, reads_prompt=grader.description.reads_prompt)
-    build = partial(grader.pack_request, submissions, deadline_s)
-    grade_request = await run_outside_loop(reservation.n_bytes, build)
+    tasks = connection.app.state.tasks
+    grade_request = await run_outside_loop(
+        reservation, _pack_request, grader, iter_completions, tasks, deadline_s
+    )
     return await dispatch_valid(connection, grader, grade_request, reservation)
 
 
+def _pack_request(
+    grader: KnownGrader, iter_completions: IterCompletions, tasks: TaskFiles, deadline_s: float
+) -> PackedRequest:
+    return grader.pack_request(_iter_submissions(grader, iter_completions, tasks), deadline_s)
+
+
 def _iter_submissions(
-    completions: Iterable[Completion], rows: Mapping[str, Mapping[str, Any]], *, reads_prompt: bool
+    grader: KnownGrader, iter_completions: IterCompletions, tasks: TaskFiles
 ) -> Iterator[dict[str, Any]]:
-    for number, (task, text, prompt) in enumerate(completions):
+    rows = tasks.get_tasks(grader.description.name)
+    for number, (task, text, prompt) in enumerate(iter_completions()):
         submission = {
             "id": str(number),
             "task": parse_task(task, rows, _parse_text),
             "completion": clean_text(text),
         }
-        if reads_prompt and isinstance(prompt, str):
+        if grader.description.reads_prompt and isinstance(prompt, str):
             submission["prompt"] = clean_text(prompt)
         yield submission
 
@@ -73,13 +84,13 @@ def _parse_text(text: str) -> Any:
 async def grade(
     request: Request,
     grader: str,
-    completions: Iterable[Completion],
+    iter_completions: IterCompletions,
     deadline_s: float,
     reservation: Reservation,
 ) -> Results:
     """Return one result per completion, in order. Raises Misuse, QueueFull, QueueFault, and
     ClientDisconnect."""
-    batch = await dispatch_completions(request, grader, completions, deadline_s, reservation)
+    batch = await dispatch_completions(request, grader, iter_completions, deadline_s, reservation)
     return await collect_results(batch, request)
 
 

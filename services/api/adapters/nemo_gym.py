@@ -15,6 +15,7 @@ from __future__ import annotations
 import statistics
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -70,10 +71,11 @@ async def verify(grader: str, request: Request) -> Response:
     """The row with its reward, components and metrics. The task is `verifier_metadata.task`, else
     `task`."""
     row, reservation = await read_json(request)
-    [result] = await grade(request, grader, _iter_completion(row), DEADLINE_S, reservation)
+    iter_completions = partial(_iter_completion, row)
+    [result] = await grade(request, grader, iter_completions, DEADLINE_S, reservation)
     if isinstance(result, Faulted) and not request.scope.get(FAILURE_ROWS):
         return build_unavailable(result.fault.message)
-    answer = await run_outside_loop(reservation.n_bytes, _encode_answer, row, result)
+    answer = await run_outside_loop(reservation, _encode_answer, row, result)
     return Response(answer, media_type="application/json")
 
 
@@ -129,10 +131,11 @@ async def aggregate_metrics(grader: str, request: Request) -> Response:
     """Mean, max, min, median and standard deviation of each number, over all rollouts and for each
     task."""
     document, reservation = await read_json(request)
-    return await run_outside_loop(reservation.n_bytes, _aggregate, document)
+    answer = await run_outside_loop(reservation, _aggregate, document)
+    return Response(answer, media_type="application/json")
 
 
-def _aggregate(document: JsonObject) -> Response:
+def _aggregate(document: JsonObject) -> bytes:
     """Return the metrics. Of each rollout its numbers stay in memory, and of each task the text of
     its metrics."""
     tasks: dict[int, Columns] = {}
@@ -160,7 +163,7 @@ def _aggregate(document: JsonObject) -> Response:
     means = {name: value for name, value in overall.items() if name.startswith("mean/")}
     members = {"group_level_metrics": b"".join([b"[", groups[2:], b"]"])}
     added = {"agent_metrics": overall, "key_metrics": means}
-    return Response(JsonObject(members).encode(added), media_type="application/json")
+    return JsonObject(members).encode(added)
 
 
 def _add_numbers(columns: Columns, rollout: Mapping[str, Any]) -> int:

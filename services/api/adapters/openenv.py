@@ -12,6 +12,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
@@ -23,6 +24,7 @@ from gradus.integrations.core import Completion
 from services.api.adapters.grading import dispatch_completions
 from services.api.adapters.task_files import TaskFiles
 from services.api.authenticate import authenticate, check_host
+from services.api.body_process import Body
 from services.api.json_object import JsonObject, parse_object, parse_value
 from services.api.parse import Reservation, parse_counted, run_outside_loop
 from services.api.problems import Refused
@@ -53,6 +55,31 @@ def _parse_frame(data: bytes) -> _Frame:
     return _Frame(message.get("type"), inner or JsonObject({}))
 
 
+class _Reset(NamedTuple):
+    """What a client asks a new episode to begin with."""
+
+    episode_id: str
+    task: bytes | None
+    """As JSON."""
+    prompt: str
+    split: Any
+    task_number: int | None
+    seed: int
+
+
+def _parse_reset(data: JsonObject) -> _Reset:
+    """Return what the data of a frame ask for. Raises a Misuse: 400, 413, 422."""
+    episode_id = data.get("episode_id") or uuid.uuid4().hex
+    if not isinstance(episode_id, str) or len(episode_id) > MAX_ID_CHARS:
+        raise Misuse(f"episode_id: must be a text of at most {MAX_ID_CHARS} characters")
+    task = data.members.get("task", b"null")
+    if task.strip() != b"null":
+        return _Reset(episode_id, task, str(data.get("prompt") or ""), None, None, 0)
+    index = _get_index(data, "index")
+    seed = _get_index(data, "seed") or 0
+    return _Reset(episode_id, None, "", data.get("split"), index, seed)
+
+
 def _get_index(data: JsonObject, name: str) -> int | None:
     value = data.get(name)
     if value is not None and not isinstance(value, int):
@@ -78,7 +105,8 @@ class _Session:
         """
         kind, data = frame
         if kind == "reset":
-            observation = await run_outside_loop(reservation.n_bytes, self._reset, data)
+            reset = await run_outside_loop(reservation, _parse_reset, data)
+            observation = self._reset(reset)
             self._reservation = reservation
             return observation
         if kind == "step":
@@ -87,34 +115,29 @@ class _Session:
             return {"type": "state", "data": self._state}
         raise Misuse("type: must be reset, step, state or close")
 
-    def _reset(self, data: JsonObject) -> dict[str, Any]:
-        episode_id = data.get("episode_id") or uuid.uuid4().hex
-        if not isinstance(episode_id, str) or len(episode_id) > MAX_ID_CHARS:
-            raise Misuse(f"episode_id: must be a text of at most {MAX_ID_CHARS} characters")
-        task = data.members.get("task", b"null")
-        if task.strip() != b"null":
-            self._task = task
-            self._prompt = str(data.get("prompt") or "")
+    def _reset(self, reset: _Reset) -> dict[str, Any]:
+        if reset.task is not None:
+            self._task = reset.task
+            self._prompt = reset.prompt
             shown = {}
         else:
             files: TaskFiles = self._socket.app.state.tasks
             splits = files.splits.get(self._grader, {})
-            split = data.get("split") or next(iter(splits), None)
+            split = reset.split or next(iter(splits), None)
             if not isinstance(split, str) or split not in splits:
                 raise Misuse(
                     f"split: there is no such split of tasks of {self._grader}; there are:"
                     f" {', '.join(splits) or 'none'}"
                 )
             tasks = splits[split]
-            index = _get_index(data, "index")
-            seed = _get_index(data, "seed") or 0
+            index = reset.task_number
             if index is None:
-                index = seed % len(tasks)
+                index = reset.seed % len(tasks)
             if not 0 <= index < len(tasks):
                 raise Misuse(f"index: the split {split} has the tasks 0 to {len(tasks) - 1}")
             task_id, self._prompt, self._task = tasks[index]
             shown = {"id": task_id, "split": split, "index": index}
-        self._state = {"episode_id": episode_id, "step_count": 0}
+        self._state = {"episode_id": reset.episode_id, "step_count": 0}
         return _build_observation(shown | {"prompt": self._prompt}, None, done=False)
 
     async def _step(self, data: JsonObject, reservation: Reservation) -> dict[str, Any]:
@@ -123,8 +146,9 @@ class _Session:
         api = get_api(self._socket)
         if self._reservation is not None:
             reservation.grow(self._reservation.n_bytes)  # the job has a copy of the task
+        iter_completions = partial(_iter_completion, data, self._task, self._prompt)
         batch = await dispatch_completions(
-            self._socket, self._grader, self._iter_completion(data), DEADLINE_S, reservation
+            self._socket, self._grader, iter_completions, DEADLINE_S, reservation
         )
         results: list[Graded | Faulted] = []
         try:
@@ -143,11 +167,13 @@ class _Session:
         }
         return _build_observation(shown, result.reward, done=result.passed)
 
-    def _iter_completion(self, data: JsonObject) -> Iterator[Completion]:
-        task = self._task
-        if isinstance(task, bytes):
-            task = parse_value(task)
-        yield Completion(task, data.require_text("completion"), self._prompt)
+
+def _iter_completion(
+    data: JsonObject, task: bytes | dict[str, Any], prompt: str
+) -> Iterator[Completion]:
+    if isinstance(task, bytes):
+        task = parse_value(task)
+    yield Completion(task, data.require_text("completion"), prompt)
 
 
 def _build_observation(
@@ -205,7 +231,7 @@ async def _handle_next_frame(socket: WebSocket, episode: _Session) -> str | None
     except (QueueFull, Fault) as failure:
         answer = _build_error("EXECUTION_ERROR", str(failure))
     # ASCII: what an answer repeats of the client's may hold half a surrogate pair
-    return await run_outside_loop(reservation.n_bytes, json.dumps, answer)
+    return await run_outside_loop(reservation, json.dumps, answer)
 
 
 async def _read_frame(socket: WebSocket, reservation: Reservation) -> _Frame | None:
@@ -214,7 +240,7 @@ async def _read_frame(socket: WebSocket, reservation: Reservation) -> _Frame | N
         return None
     data = (received.get("text") or "").encode(errors="surrogatepass")
     reservation.grow(len(data))
-    frame = await parse_counted(data, reservation, _parse_frame)
+    frame = await parse_counted(Body(data), reservation, _parse_frame)
     if frame.kind == "close":
         await socket.close()
         return None

@@ -8,6 +8,7 @@ and its experience maker raises: the run ends.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
@@ -28,8 +29,8 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 async def get_reward(grader: str, request: Request) -> Response:
     """Rewards in the order of `query`; the label of each is its task."""
     document, reservation = await read_json(request)
-    completions = _iter_completions(document)
-    results = await grade(request, grader, completions, DEADLINE_S, reservation)
+    iter_completions = partial(_iter_completions, document)
+    results = await grade(request, grader, iter_completions, DEADLINE_S, reservation)
     refusal = build_fault_response(results)
     if refusal is not None:
         return refusal

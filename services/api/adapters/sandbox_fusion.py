@@ -15,7 +15,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
@@ -54,20 +56,15 @@ async def submit(request: Request) -> Response:
     """Return whether all cases pass, and each case. Only the number of passed cases is known, so
     the first ones are reported as passed."""
     document, reservation = await read_json(request)
-    submitted = await run_outside_loop(reservation.n_bytes, _read_submission, document)
-    grader = await _choose_grader(request, submitted.language)
-    task: dict[str, Any] = {"cases": submitted.cases}
-    if grader == PROGRAM:
-        task |= submitted.settings
-    completion = Completion(task, submitted.text)
-    [result] = await grade(request, grader, [completion], DEADLINE_S, reservation)
+    language, n_cases = await run_outside_loop(reservation, _outline_submission, document)
+    grader = await _choose_grader(request, language)
+    iter_completions = partial(_iter_submission, document, grader == PROGRAM)
+    [result] = await grade(request, grader, iter_completions, DEADLINE_S, reservation)
     if not isinstance(result, Graded):
         return build_fault_response([result]) or Response(status_code=503)
     n_passed = result.tests.passed if result.tests else 0
     ran = {"status": "Success" if result.tests else "Failed", "message": result.stage.value}
-    tests = [
-        {"passed": number < n_passed, "exec_info": ran} for number in range(len(submitted.cases))
-    ]
+    tests = [{"passed": number < n_passed, "exec_info": ran} for number in range(n_cases)]
     extra = {"reward": result.reward, "stage": result.stage.value, "flags": list(result.flags)}
     added = {"accepted": result.passed, "extracted_code": "", "tests": tests, "extra": extra}
     answer = JsonObject({"id": document.members.get("id", b"0")})
@@ -78,8 +75,10 @@ async def submit(request: Request) -> Response:
 async def run_code(request: Request) -> Response:
     """Return what a program prints. Runs it in the box of a case, with `stdin` and `files`."""
     document, reservation = await read_json(request)
-    language, completion = await run_outside_loop(reservation.n_bytes, _read_program, document)
-    [result] = await grade(request, PROGRAM, [completion], DEADLINE_S, reservation)
+    name = await run_outside_loop(reservation, document.require_text, "language")
+    language = LANGUAGES.get(name, name)
+    iter_completions = partial(_iter_program, document, language)
+    [result] = await grade(request, PROGRAM, iter_completions, DEADLINE_S, reservation)
     if not isinstance(result, Graded):
         return build_fault_response([result]) or Response(status_code=503)
     return JSONResponse({"files": {}, "executor_pod_name": None, **_build_run(result, language)})
@@ -96,25 +95,29 @@ async def _choose_grader(request: Request, language: str) -> str:
     return PROGRAM
 
 
-class _Submission(NamedTuple):
-    language: str
-    cases: list[dict[str, Any]]
-    settings: dict[str, Any]
-    """What a task of the grader `program` has beside its cases."""
-    text: str
-
-
-def _read_submission(document: JsonObject) -> _Submission:
+def _find_config(document: JsonObject) -> JsonObject:
     document.require("config")
-    config = document.find_object("config") or JsonObject({}, "config.")
-    language = str(parse_value(config.require("language")))
+    return document.find_object("config") or JsonObject({}, "config.")
+
+
+def _outline_submission(document: JsonObject) -> tuple[str, int]:
+    """Return the language of a submission, and the number of its cases."""
+    config = _find_config(document)
+    return str(parse_value(config.require("language"))), len(_read_cases(config))
+
+
+def _iter_submission(document: JsonObject, is_program: bool) -> Iterator[Completion]:
+    """Yield the completion of a submission. `is_program`: its grader is the one of programs, which
+    reads more than the cases."""
+    config = _find_config(document)
     cases = _read_cases(config)
-    settings = {
-        "language": LANGUAGES.get(language, language),
-        "checker": choose_checker(str(case["stdout"]) for case in cases),
-        "limits": _read_limits(config),
-    }
-    return _Submission(language, cases, settings, document.require_text("completion"))
+    task: dict[str, Any] = {"cases": cases}
+    if is_program:
+        language = str(config.get("language"))
+        task["language"] = LANGUAGES.get(language, language)
+        task["checker"] = choose_checker(str(case["stdout"]) for case in cases)
+        task["limits"] = _read_limits(config)
+    yield Completion(task, document.require_text("completion"))
 
 
 def _read_cases(config: JsonObject) -> list[dict[str, Any]]:
@@ -138,12 +141,10 @@ def _read_cases(config: JsonObject) -> list[dict[str, Any]]:
         raise Misuse(NO_CASES) from None
 
 
-def _read_program(document: JsonObject) -> tuple[str, Completion]:
-    """Return the language and the program of a request to run it."""
+def _iter_program(document: JsonObject, language: str) -> Iterator[Completion]:
+    """Yield the program of a request to run it."""
     if next(document.iter_list("fetch_files"), None) is not None:
         raise Misuse("fetch_files: a program has no place to write, so there are no files to fetch")
-    name = document.require_text("language")
-    language = LANGUAGES.get(name, name)
     case = {
         "stdin": document.get("stdin") or "",
         "files": _read_files(document),
@@ -155,7 +156,7 @@ def _read_program(document: JsonObject) -> tuple[str, Completion]:
         "shows_output": True,
         "limits": _read_limits(document),
     }
-    return language, Completion(task, _fence(language, document.require_text("code")))
+    yield Completion(task, _fence(language, document.require_text("code")))
 
 
 def _read_limits(values: JsonObject) -> dict[str, Any]:

@@ -8,6 +8,7 @@ the run ends.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
@@ -25,7 +26,8 @@ router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
 async def get_reward(grader: str, request: Request) -> Response:
     """The reward, as a bare number."""
     document, reservation = await read_json(request)
-    [result] = await grade(request, grader, _iter_completion(document), DEADLINE_S, reservation)
+    iter_completions = partial(_iter_completion, document)
+    [result] = await grade(request, grader, iter_completions, DEADLINE_S, reservation)
     return build_fault_response([result]) or JSONResponse(require_reward(result))
 
 

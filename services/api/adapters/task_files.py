@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ class TaskFiles:
     def __init__(self, files: Sequence[tuple[str, Path]]) -> None:
         """`files`: pairs of a grader's name and a file. Raises Misuse for a row that cannot be read
         and an id twice."""
+        self._files = tuple(files)
         self.splits: dict[str, dict[str, list[StoredTask]]] = {}
         self._by_id: dict[str, dict[str, dict[str, Any]]] = {}
         for grader, file in files:
@@ -39,5 +41,14 @@ class TaskFiles:
                 tasks[stored_task.id] = stored_task.task
                 split.append(stored_task)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The process that reads large bodies reads the files once."""
+        return _read_task_files, (self._files,)
+
     def get_tasks(self, grader: str) -> Mapping[str, Mapping[str, Any]]:
         return self._by_id.get(grader, {})
+
+
+@cache
+def _read_task_files(files: tuple[tuple[str, Path], ...]) -> TaskFiles:
+    return TaskFiles(files)
