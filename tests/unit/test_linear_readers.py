@@ -6,7 +6,7 @@ import pytest
 
 from gradus.integrations.openrlhf_query import extract_completion
 from gradus.json_tokens import MAX_DEPTH
-from gradus.row_reader import parse_strict_json
+from gradus.strict_json import parse_strict_json
 
 
 def test_a_key_that_occurs_twice_among_many_is_found_at_once() -> None:
