@@ -99,7 +99,9 @@ PIECES = (
 
 
 def test_every_adapter_is_an_entrance() -> None:
-    assert {name for name in ADAPTERS if not any(name in known for known in ENTRANCES)} == set()
+    known = " ".join(ENTRANCES)
+    for name in ADAPTERS:
+        assert name in known
 
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
