@@ -299,17 +299,25 @@ lock:  ## Write requirements.lock from what is installed; lines for other Python
 	@{ sed -n '/^#/p; /; python/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
-# Images without torch: PyPI's hashes are the same for everybody. Those with torch take its build for the CPU from another index.
+# PyPI's hashes are the same for everybody. Torch's build for the CPU is in another index, and what its build for CUDA needs is in no image.
 LOCKS := deploy/docker/locks
-LOCK_IMAGE = env -u UV_FIND_LINKS $(UV) pip compile pyproject.toml --python-version 3.11 --universal --generate-hashes --upgrade \
-	--default-index https://pypi.org/simple -c requirements.lock --no-annotate --no-header --quiet
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+LOCK_HASHES = env -u UV_FIND_LINKS $(UV) pip compile --python-version 3.11 --universal --generate-hashes --upgrade -c requirements.lock \
+	--no-annotate --no-header --quiet
+LOCK_IMAGE = $(LOCK_HASHES) pyproject.toml --default-index https://pypi.org/simple
+# httpx2-jsfetch is for browsers.
+NO_TORCH = --no-emit-package torch --no-emit-package httpx2-jsfetch $(shell sed -n 's/^\(nvidia[a-z0-9-]*\|triton\|cuda-[a-z]*\)==.*/--no-emit-package \1/p' requirements-gpu.lock)
 
 .PHONY: lock-images
-lock-images:  ## Write the digests of base images, and the hashes of what images without torch install, in the versions of requirements.lock (needs uv)
+lock-images:  ## Write the digests of base images, and the hashes of what images install, in the versions of requirements.lock (needs uv)
 	@test -n "$(UV)" || { echo 'make lock-images: install uv first' >&2; exit 2; }
 	@$(LOCK_IMAGE) --extra api --extra otel -o $(LOCKS)/api.lock
 	@$(LOCK_IMAGE) --extra api -o $(LOCKS)/dashboard.lock
 	@$(LOCK_IMAGE) --extra worker --extra otel -o $(LOCKS)/worker.lock
+	@$(LOCK_IMAGE) --extra story --extra otel $(NO_TORCH) -o $(LOCKS)/story.lock
+	@$(LOCK_IMAGE) --extra preference --extra otel $(NO_TORCH) -o $(LOCKS)/preference.lock
+	@$(LOCK_IMAGE) --extra train $(NO_TORCH) -o $(LOCKS)/trainer.lock
+	@grep '^torch==' requirements.lock | $(LOCK_HASHES) - --no-deps --default-index $(TORCH_INDEX) -o $(LOCKS)/torch.lock
 	@PYTHONPATH=$(CURDIR) $(PYTHON) deploy/setup/base_images.py
 
 .PHONY: clean

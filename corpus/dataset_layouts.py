@@ -34,7 +34,8 @@ from corpus.python_functions import convert_mbpp
 from corpus.rust_signature import derive_signature
 from corpus.story_repairs import STORIES_WANTED
 from gradus.contract import GraderName
-from gradus.row_reader import Row, parse_strict_json
+from gradus.row_reader import Row
+from gradus.strict_json import parse_strict_json
 
 _Values = Mapping[str, Any]
 
@@ -122,7 +123,7 @@ def _convert_sprint(values: _Values) -> dict[str, Any]:
 def _decode_cell(cell: Any) -> Any:
     """Return what a cell of a CSV file holds as JSON; any other value as it is."""
     if isinstance(cell, str) and cell.lstrip().startswith(("[", "{")):
-        with suppress(ValueError, RecursionError):
+        with suppress(ValueError):
             return parse_strict_json(cell)
     return cell
 

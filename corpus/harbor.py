@@ -19,7 +19,8 @@ from typing import Any
 
 from corpus.drafts import Unusable
 from gradus.errors import Misuse
-from gradus.row_reader import Row, parse_strict_json
+from gradus.row_reader import Row
+from gradus.strict_json import parse_strict_json
 
 SUFFIXES = {"ocaml": "ml", "rust": "rs", "story": "md"}
 """Ending of the answer's file, by grader; `txt` for others."""

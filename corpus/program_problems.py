@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from corpus.drafts import Unusable, get_text, require_text
-from gradus.row_reader import parse_strict_json
+from gradus.strict_json import parse_strict_json
 from gradus.tasks.program import choose_checker
 
 MAX_CASES = 1000
@@ -343,7 +343,7 @@ def _decode_json(values: _Values, column: str) -> Any:
         return cell
     try:
         return parse_strict_json(cell)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Unusable(f"{column}: is not JSON: {error}") from None
 
 

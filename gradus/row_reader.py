@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
-from gradus.json_tokens import MAX_DEPTH, count_tokens
+from gradus.strict_json import parse_strict_json
 
 SUFFIXES = (".jsonl", ".json", ".csv")
 
@@ -100,49 +98,20 @@ def _read_jsonl(name: str, text: str) -> Iterator[Row]:
             place = f"{name}:{number}"
             try:
                 row = _build_row(place, parse_strict_json(line))
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 row = Row(place, {}, f"is not JSON: {error}; each line of JSONL is one object")
             yield row
 
 
 def _read_json(name: str, text: str) -> Iterator[Row]:
     try:
-        records = parse_strict_json(text)
-    except (ValueError, RecursionError) as error:
+        records = parse_strict_json(text, max_tokens=None)  # it may hold any number of records
+    except ValueError as error:
         raise Misuse(f"{name}: is not JSON: {error}") from None
     if not isinstance(records, list):
         raise Misuse(f"{name}: holds no list of records")
     for number, record in enumerate(records, start=1):
         yield _build_row(f"{name}: record {number}", record)
-
-
-def parse_strict_json(text: str) -> Any:
-    """Return the value of a JSON text. Raises ValueError where it is none, has a number that is not
-    finite, a key twice, or more than `MAX_DEPTH` levels."""
-    if text.count("[") + text.count("{") > MAX_DEPTH:
-        count_tokens(text.encode(errors="surrogatepass"))
-    return json.loads(
-        text,
-        parse_constant=_parse_finite,
-        parse_float=_parse_finite,
-        object_pairs_hook=_refuse_twins,
-    )
-
-
-def _parse_finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
-    return value
-
-
-def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in record:
-            raise ValueError(f"the key {name[:64]!r} occurs twice")
-        record[name] = value
-    return record
 
 
 def _build_row(place: str, value: Any) -> Row:

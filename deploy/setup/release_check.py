@@ -53,6 +53,7 @@ def find_problems(root: Path) -> Iterator[str]:
 
     yield from find_other_versions(root)
     yield from find_other_base_images(root)
+    yield from find_missing_hashes(root)
 
 
 def find_other_base_images(root: Path) -> Iterator[str]:
@@ -69,10 +70,19 @@ def find_other_base_images(root: Path) -> Iterator[str]:
                 yield f"{file.relative_to(root)}: {image} is not in {FILE}"
 
 
+def find_missing_hashes(root: Path) -> Iterator[str]:
+    """Yield a line for each lock file of an image with a package that has no hash."""
+    for lock in sorted((root / "deploy/docker/locks").glob("*.lock")):
+        for entry in re.split(r"^(?=[\w.\-]+==)", lock.read_text(), flags=re.MULTILINE):
+            name = entry.partition("==")[0].strip()
+            if name and not re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry):
+                yield f"{lock.relative_to(root)}: {name} has no hash: `make lock-images`"
+
+
 def read_pins(file: Path) -> set[str]:
-    """Return each `NAME==VERSION` of a lock file, without marker and hashes, its name as indexes
-    write it."""
-    pins = re.findall(r"^([\w.\-]+)==([^\s;]+)", file.read_text(), re.MULTILINE)
+    """Return each `NAME==VERSION` of a lock file, without build, marker and hashes, its name as
+    indexes write it."""
+    pins = re.findall(r"^([\w.\-]+)==([^\s;+]+)", file.read_text(), re.MULTILINE)
     return {f"{re.sub('[-_.]+', '-', name).lower()}=={version}" for name, version in pins}
 
 
@@ -82,6 +92,8 @@ def find_other_versions(root: Path) -> Iterator[str]:
     for lock in sorted((root / "deploy/docker/locks").glob("*.lock")):
         name = lock.relative_to(root)
         for pin in sorted(read_pins(lock) - pins):
+            if pin.startswith("setuptools=="):  # `pip freeze` leaves it out
+                continue
             yield f"{name}: {pin} is not in requirements.lock: `make lock-images`"
 
 

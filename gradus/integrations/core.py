@@ -30,7 +30,8 @@ from typing import Any, NamedTuple, TypeVar
 from gradus.coalescing import CoalescingClient
 from gradus.contract import Faulted, Graded
 from gradus.errors import Fault, Misuse
-from gradus.row_reader import parse_strict_json, read_rows
+from gradus.row_reader import read_rows
+from gradus.strict_json import parse_strict_json
 from gradus.tasks import get_task_class
 from gradus.tasks.base import clean_text
 

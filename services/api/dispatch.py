@@ -70,6 +70,7 @@ class Batch:
     """Jobs that were submitted again because another request's deadline had ended them."""
     unqueued: list[str] = field(default_factory=list)
     """Submissions that became no jobs, because their grader has no live worker."""
+    is_withdrawn: bool = False
 
     def get_remaining_s(self) -> float:
         return max(self.began_at + self.deadline_s - time.monotonic(), 0.0)
@@ -214,8 +215,13 @@ class GradingDispatcher:
 
     async def cancel(self, batch: Batch) -> None:
         """Withdraw the jobs without a result. Returns within `AFTER_DEADLINE_S` seconds; a slower
-        withdrawal continues in the background."""
-        if batch.jobs:
+        withdrawal continues in the background.
+
+        A second call does nothing: the broker counts who waits for a job, and would count off
+        another request that waits for the same one.
+        """
+        if batch.jobs and not batch.is_withdrawn:
+            batch.is_withdrawn = True
             withdrawing = asyncio.create_task(self._withdraw(batch.grader, list(batch.jobs)))
             self._withdrawing.add(withdrawing)
             withdrawing.add_done_callback(self._withdrawing.discard)

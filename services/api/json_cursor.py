@@ -10,13 +10,10 @@ from collections.abc import Iterator
 from functools import cache
 
 from gradus.errors import TooLarge
-from gradus.json_tokens import mask_escapes
-from gradus.tasks.base import MAX_TEXT_CHARS
+from gradus.json_tokens import MAX_STRING_BYTES, mask_escapes
 
 LEVELS = 4
 """Levels of brackets that one search passes; deeper ones take a step each."""
-MAX_STRING_BYTES = 12 * MAX_TEXT_CHARS
-"""Longest string: escapes take 12 bytes for a character at most."""
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _STRING = rb'"[^"]*+"'  # its escapes are masked
 

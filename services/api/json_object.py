@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradus.errors import Misuse
-from gradus.row_reader import parse_strict_json
+from gradus.strict_json import parse_strict_json
 from services.api.json_cursor import JsonCursor
 from services.api.parse import bound_value, iter_fields
 from services.api.problems import Refused

@@ -14,7 +14,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
 from gradus.errors import Misuse, TooLarge
-from gradus.json_tokens import MAX_TOKENS, count_tokens
+from gradus.json_tokens import MAX_TOKENS, MAX_VALUE_TOKENS, count_tokens
 from services.api.body_process import Body, run_in_process
 from services.api.json_cursor import JsonCursor
 from services.api.problems import Refused, make_field_refusal, make_model_refusal
@@ -32,9 +32,6 @@ LARGE_BYTES = 256 * 1024
 TOKEN_BYTES = 56
 # A key may have a quarter of the bytes in flight whatever others have: one largest body.
 RESERVED_KEY_PART = 4
-# Tokens of one value that becomes objects at once, such as a submission. Cases of programs have
-# long lists of numbers.
-MAX_VALUE_TOKENS = 500_000
 TWICE = "an object has the same name twice"
 # Names that an object of a request may have: more than it uses, few enough to list as mistakes.
 MAX_FIELDS = 64

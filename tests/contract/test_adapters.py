@@ -16,6 +16,7 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from gradus.descriptions import describe_offline
 from gradus.errors import Misuse
 from services.api import parse
 from services.api.adapters import ADAPTERS
@@ -23,7 +24,7 @@ from services.api.api_keys import create_key
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker.memory import MemoryBroker
-from tests.fake_grader import HIDDEN, SETTINGS, Service
+from tests.fake_grader import HIDDEN, INFO, SETTINGS, Service
 from tests.ports import free_port
 
 SECRET, KEY = create_key("trainer", ["ocaml"])
@@ -212,6 +213,25 @@ def test_what_cannot_be_graded_is_refused(
     assert answer.status_code == status, answer.text
     assert part in answer.json()["detail"]
     assert "secret_oracle" not in answer.text
+
+
+@pytest.mark.parametrize("schema", [{"type": "object"}, {"properties": None}, {"properties": 1}])
+async def test_a_language_may_be_the_name_of_a_grader_with_any_schema(
+    schema: dict[str, Any],
+) -> None:
+    """A grader of another distribution announces the schema that it likes."""
+    changes = {"name": "prover", "task_schema": schema}
+    description = describe_offline("ocaml").model_copy(update=changes)
+    info = INFO.model_copy(update={"name": "prover"})
+    broker = MemoryBroker()
+    await broker.heartbeat("one", info, 600)
+    await broker.save_note(f"grader:{info.grader}", description.model_dump_json(), 600)
+    app = create_app(broker, ApiSettings(adapters=ADAPTERS, **SETTINGS))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        answer = await client.post("/sandbox_fusion/submit", json=submit_body("prover"))
+    assert answer.status_code == 503, answer.text
+    assert "no program grader is running" in answer.json()["detail"]
 
 
 def test_a_body_that_two_parsers_would_read_differently_is_refused(client: httpx.Client) -> None:

@@ -26,12 +26,14 @@ from services.api import answer
 from services.api.api_keys import compute_hash, create_key, parse_keys
 from services.api.app import create_app
 from services.api.dispatch import MAX_JOBS_WITHOUT_LOOKUP
+from services.api.parse import Reservation
 from services.api.schema import Accepted
 from services.api.server import refuse_open_service, serve
 from services.api.settings import ApiSettings
-from services.broker import MIN_NOTE_BYTES, Broker, BrokerSettings, QueueStats
+from services.broker import MIN_NOTE_BYTES, Broker, BrokerSettings, FairShare, QueueStats
 from services.broker.memory import MemoryBroker
 from services.broker.signing import CANCELLED, sign_result
+from services.broker.streams import StreamsBroker
 from tests.chaos.worker import verdict
 from tests.fake_grader import HIDDEN, INFO, PROMPT, SETTINGS, EchoWorker, Service, submission
 
@@ -309,6 +311,30 @@ async def test_a_worker_that_comes_within_the_grace_period_is_waited_for() -> No
         async with echo.working():
             response = await asking
     assert response.json()["results"][0]["status"] == "graded"
+
+
+async def test_a_batch_that_is_withdrawn_twice_leaves_its_jobs_to_another_request(
+    redis_url: str,
+) -> None:
+    """A client that leaves while faults of the deadline are delivered withdraws its batch again."""
+    redis = StreamsBroker(redis_url, prefix=f"twice-{os.urandom(8).hex()}:")
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(redis.close)
+        for broker in (MemoryBroker(), redis):
+            await broker.heartbeat("one", INFO, 600)
+            api = create_app(broker, ApiSettings(**SETTINGS)).state.api
+            grader = await api.registry.find_known("ocaml")
+            batches = []
+            for _ in range(2):
+                reservation = Reservation(api.in_flight, "any")
+                request = grader.pack_request([submission("a")], 600)
+                batch = await api.dispatcher.start_batch(
+                    grader.description, request, FairShare(), reservation
+                )
+                batches.append(batch)
+            for batch, left in ((batches[0], 1), (batches[0], 1), (batches[1], 0)):
+                await api.dispatcher.cancel(batch)
+                assert await broker.depth("ocaml") == left
 
 
 async def test_jobs_whose_workers_all_left_are_answered_without_waiting_for_the_deadline() -> None:

@@ -26,6 +26,7 @@ FILES = (
     "requirements.lock",
     FILE,
 )
+TORCH = "deploy/docker/locks/torch.lock"
 MANIFEST = b'{"schemaVersion": 2}'
 DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"
 
@@ -46,6 +47,7 @@ def checkout(tmp_path: Path) -> Path:
     images = read_base_images(tmp_path)
     lines = [f"{name}={image}@{DIGEST}\n" for name, image in images.items()]
     (tmp_path / FILE).write_text("".join(lines))
+    (tmp_path / TORCH).write_text(f"torch==2.13.0+cpu \\\n    --hash={DIGEST}\n")
     return tmp_path
 
 
@@ -104,6 +106,19 @@ def test_a_release_needs_the_digests_of_its_base_images(checkout: Path) -> None:
     assert len(problems) == 2
     assert "BASE_IMAGE has no digest" in problems[0]
     assert f"vllm/vllm-openai:v0.32.0 is not in {FILE}" in problems[1]
+
+
+@pytest.mark.parametrize(
+    ("lock", "name"), [("torch", "torch"), ("story", "numpy"), ("api", "fastapi")]
+)
+def test_a_release_needs_the_hashes_of_what_its_images_install(
+    checkout: Path, lock: str, name: str
+) -> None:
+    file = checkout / f"deploy/docker/locks/{lock}.lock"
+    entry = re.compile(rf"^({name}==\S+).*(?:\n +--hash.*)+", re.MULTILINE)
+    file.write_text(entry.sub(r"\1", file.read_text()))
+    problem = f"deploy/docker/locks/{lock}.lock: {name} has no hash: `make lock-images`"
+    assert list(find_problems(checkout)) == [problem]
 
 
 def test_a_checkout_that_agrees_has_no_problems(checkout: Path) -> None:

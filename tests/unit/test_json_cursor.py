@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gradus import json_tokens
 from gradus.contract import RawSubmission, compute_job_id
 from gradus.errors import Misuse, TooLarge
-from gradus.row_reader import parse_strict_json
+from gradus.strict_json import parse_strict_json
 from services.api import json_object, parse
 from services.api.json_cursor import JsonCursor
 from services.api.json_object import ITEMS_AT_ONCE, JsonObject, parse_object

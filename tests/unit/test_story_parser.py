@@ -3,6 +3,7 @@ for one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,14 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_the_time_to_read_a_text_grows_as_its_length(text: str) -> None:
     check_growth(lambda size: partial(answer, text[:size]), len(text))
+
+
+def test_values_within_values_are_decoded_a_bounded_number_of_times() -> None:
+    def prepare(size: int) -> Callable[[], object]:
+        depth = size // 80
+        return partial(answer, "[\n" * depth + "[]," * (size // 3) + "1" + "]" * depth)
+
+    check_growth(prepare, 30_000)
 
 
 PIECES = st.sampled_from(

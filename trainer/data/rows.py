@@ -22,6 +22,7 @@ from typing import Any
 
 from gradus.errors import Misuse
 from gradus.row_reader import Row
+from gradus.strict_json import parse_strict_json
 from trainer.config.run import PromptConfig
 from trainer.config.stages import RowStage, SftStage
 from trainer.data.prompts import Message, Prompt, render_text
@@ -316,7 +317,7 @@ def _read_list(row: Row, column: str, item_kind: str) -> list[Any]:
     """Return the list in a column; a cell of a CSV file holds it as JSON."""
     value = row.values.get(column)
     try:
-        items = json.loads(value) if isinstance(value, str) else value
+        items = parse_strict_json(value) if isinstance(value, str) else value
     except ValueError as error:
         raise Misuse(f"{row.where}: {column}: is not JSON: {error}") from None
     if not isinstance(items, list):

@@ -10,7 +10,6 @@ with file and line, and skipped only where that is asked for.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.row_reader import SUFFIXES, Row
 from gradus.row_reader import read_rows as read_file
+from gradus.strict_json import parse_strict_json
 from gradus.tasks import get_task_class
 from gradus.tasks.base import AnyTask, Task
 from gradus.validation import explain
@@ -229,7 +229,7 @@ def _parse_cell(name: str, value: Any) -> Any:
         return value
     if value.lstrip()[:1] in ("[", "{"):
         with suppress(ValueError):
-            return json.loads(value)
+            return parse_strict_json(value)
     elif name in ("packages", "dependencies"):
         return value.replace(",", " ").split()
     return value

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gradus.errors import Misuse
+from gradus.strict_json import parse_strict_json
 from trainer.config.run import PromptConfig
 from trainer.evaluate.completion_store import is_chat
 from trainer.evaluate.intervals import Rate, compute_ratio
@@ -149,7 +150,7 @@ def _split_messages(name: str, values: Mapping[str, Any], served: bool) -> Itera
     ):
         raise ValueError("messages: are not messages with role and content")
     try:
-        listed = json.loads(tools) if isinstance(tools, str) else tools
+        listed = parse_strict_json(tools) if isinstance(tools, str) else tools
         schemas = build_schemas(listed)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"tools: {error}") from None

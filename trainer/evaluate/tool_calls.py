@@ -17,7 +17,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from gradus.row_reader import parse_strict_json
+from gradus.strict_json import parse_strict_json
 
 MAX_CALLS = 64
 """Calls that are read of one completion; further ones are ignored."""
@@ -126,7 +126,7 @@ def _parse_json(text: str) -> Any:
         raise ValueError("too long")
     try:
         return parse_strict_json(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise ValueError("not JSON") from None
 
 

@@ -89,7 +89,9 @@ async def _choose_grader(request: Request, language: str) -> str:
     registry = get_api(request).registry
     await registry.list_live()
     entry = registry.known.get(language)
-    has_cases = entry and "cases" in entry.description.task_schema["properties"]
+    # Any schema may be announced: one without `properties` too.
+    fields = entry.description.task_schema.get("properties") if entry else None
+    has_cases = isinstance(fields, dict) and "cases" in fields
     if has_cases and not await registry.is_absent(language):
         return language
     return PROGRAM

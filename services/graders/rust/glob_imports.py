@@ -29,7 +29,7 @@ STD_METHODS = frozenset((Path(__file__).parent / "std_methods.txt").read_text().
 """Methods of the standard library that tests use to judge."""
 _BEFORE_NOT = frozenset({"if", "while", "match", "return", "in", "else", "break", "as"})
 """Keywords that `!` may follow as an operator."""
-_MACRO_CALL = re.compile(r"(: )?([^\W\d]\w*) ! [(\[{]")
+_MACRO_CALL = re.compile(r"(: )?\b([^\W\d]\w*) ! [(\[{]")
 _MACRO = re.compile(r"\bmacro_rules ! (\w+)")
 _IMPORTED = re.compile(r"[:{,] (\w+) (?=[;,}])")
 _BEHIND_TRAIT = frozenset({"{", ":", "<", "where"})

@@ -302,6 +302,8 @@ def _replace_json(text: str) -> Iterator[str]:
     done = failed = 0
     decoder = json.JSONDecoder()
     lenient = _LAST_COMMA.sub(r"\1", text)
+    # A value without stories is decoded again for each value in it that begins a line.
+    rest = _FAILED_DECODES * len(lenient)
     for start in _JSON_START.finditer(lenient):
         if start.end() < done:
             continue
@@ -317,6 +319,10 @@ def _replace_json(text: str) -> Iterator[str]:
             yield lenient[done : start.start()]
             yield "\n\n".join(stories)
             done = end + (lenient[end : end + 1] == ",")
+            continue
+        rest -= end - start.end()
+        if rest < 0:
+            break
     yield lenient[done:] if done else text
 
 

@@ -172,7 +172,11 @@ _PLANNING = re.compile(
     re.IGNORECASE,
 )
 """What is put behind a story to plan it."""
-_PLACEHOLDER = re.compile(r"^\W*(?:[\[<{(][^\]>})]{0,60}[\]>})]|_{2,}|\.{3,}|…)\W*$")
+_PLACEHOLDER = re.compile(
+    r"^\W*(?:[\[<{(](?=[^\]>})]{0,60}[\]>})])[^\]>})\w]*\w[^\]>})]*[\]>})]|_{2,})\W*$"
+)
+"""A slot with a word in it. Without the word, each of many brackets would be the beginning of one,
+and the rest of the text be read again for it."""
 _QUOTES = str.maketrans(
     {"‘": "'", "’": "'", "‛": "'", "`": "`", "“": '"', "”": '"', "„": '"', "´": "'"}
 )
