@@ -54,6 +54,7 @@ from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
 from services.sandbox.memory_budget import BoxMemory
+from services.sandbox.nested_boxes import STANDING_MB, find_nested_boxes
 
 log = logging.getLogger("gradus.worker")
 
@@ -61,8 +62,9 @@ _CHECKED_TASKS = 1000
 """Tasks of which is kept whether their tests compile."""
 _COMPILED_TASKS = 256
 """Tasks of which compiled tests are kept, 0.1 to 0.3 MB each."""
-_STANDING_MB = 24
-"""Three idle compile servers, 14 MB measured, and what is left of the last request."""
+_STANDING_MB = 24 + STANDING_MB
+"""Three idle compile servers, 14 MB measured, what is left of the last request, and a box for
+runs."""
 _REMOTE_ATTEMPTS = 4
 """Compilations of a task's tests with proxies, each with what the one before lacked."""
 _STUBS = 3
@@ -133,7 +135,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self.toolchain = RustToolchain()
         self.crates = self.toolchain.build_crates(self.config.crates)
         self.compiler = Compiler(self.sandbox, self.toolchain, self.crates, self.config)
-        self.runner = Runner(self.sandbox, self.toolchain, self.config)
+        self.runs = find_nested_boxes(self.sandbox)
+        """Where programs of tests and answers run."""
+        self.runner = Runner(self.runs, self.toolchain, self.config)
         self._checked_tasks: dict[bytes, str | None] = {}
         """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against
         some answer."""
@@ -155,7 +159,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         return compute_box_memory(self.config)
 
     def self_test(self) -> None:
-        refuse_unless_safe(self.sandbox)
+        for sandbox in {self.sandbox, self.runs}:
+            refuse_unless_safe(sandbox)
         super().self_test()
 
     def close(self) -> None:

@@ -201,7 +201,10 @@ def render_remote(task: RustTask, signature: Signature, needs: Needs) -> RemoteT
     text, pins = append_pins(dispatcher, signature, task.crate)
     appended = ""
     if not programs.has_fields:
-        checks = [f"const _: () = {{ {pin.source} }};" for pin in signature.pins]
+        checks = []
+        for pin in signature.pins:
+            source = pin.source.replace("fn pin", "fn _pin")  # the linter remarks on unused names
+            checks.append(f"const _: () = {{ {source} }};")
         # the first item is for attributes that an answer might end with
         within = "\n".join(["const _: () = ();", *calls, *checks, "}", ""])
         appended = within.replace(f"::{task.crate}::", "crate::")
@@ -587,7 +590,7 @@ class _Programs:
             *put_back,
         ]
         if moves:
-            arm.append("::std::mem::forget(result);")
+            arm.append(f"{_REMOTE}::forget(result);")
         self.arms.append(" ".join(arm))
         parts = [*request, "let mut reply = request.send();", *reply]
         return f"{{ {' '.join(parts)} reply.finish(result, FINITE) }}"
