@@ -54,7 +54,7 @@ def render_documentation(
         limits=_LIMITS,
         files={_SOURCE: f"pub use {item};\n".encode()},
         binds=toolchain.compile_binds,
-        mounts={**toolchain.answer_mounts, **grader.crates.mounts},
+        mounts={**toolchain.compile_mounts, **grader.crates.mounts},
         environment=toolchain.environment,
     )
     page = grader.sandbox.run(command).stdout.decode(errors="replace")

@@ -76,7 +76,7 @@ class Boxes:
             limits=LIMITS,
             files={"/box/answer.rs": text.encode()},
             binds=self.toolchain.compile_binds,
-            mounts={**self.toolchain.answer_mounts, str(crates.folder): MOUNT},
+            mounts={**self.toolchain.compile_mounts, str(crates.folder): MOUNT},
             environment=self.toolchain.environment,
         )
         return self.sandbox.run(command)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from services.graders.rust.config import RustConfig
 from services.graders.rust.grader import RustGrader
 from services.sandbox import Command, Outcome
 from services.sandbox.bubblewrap import Bubblewrap
+from services.sandbox.cgroup import Cgroup
 from services.sandbox.persistent_box import PersistentBox
 from tests.bench.repeated_texts import repeated
 from tests.verdict_cases import WrittenCase, written_cases
@@ -458,10 +460,14 @@ class BrokenAfterTheAnswer(Bubblewrap):
         return super().open(replace(command, mounts={}) if here else command)
 
     def run(self, command: Command) -> Outcome:
-        here = self.where == "run" and bool(command.programs)
-        return super().run(
-            Command(("/nowhere",), command.limits, binds=command.binds) if here else command
-        )
+        return super().run(self._break_run(command))
+
+    def start_server(self, command: Command, group: Cgroup, targets: Sequence[int]) -> int:
+        return super().start_server(self._break_run(command), group, targets)
+
+    def _break_run(self, command: Command) -> Command:
+        """Take the standard library away, which no program starts without."""
+        return replace(command, mounts={}) if self.where == "run" else command
 
 
 PROGRAM = {"cases": [{"stdin": "", "stdout": "1"}]}

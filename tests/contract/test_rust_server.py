@@ -31,7 +31,7 @@ class Server:
             argv=(toolchain.rustc,),
             limits=limits,
             binds=toolchain.compile_binds,
-            mounts=toolchain.answer_mounts,
+            mounts=toolchain.compile_mounts,
             environment=toolchain.environment,
         )
         self.server = CompileServer(Bubblewrap(), command)

@@ -28,7 +28,7 @@ from services.graders.rust.config import RustConfig
 from services.graders.rust.crates import Prebuilt
 from services.graders.rust.server import PLACE, PRODUCT, CompileResult, CompileServer, ServerExit
 from services.graders.rust.tests_file import TestsFile
-from services.graders.rust.toolchain import RustToolchain
+from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.sandbox import Command, Limits, Sandbox
 from services.sandbox.memory_budget import MemoryShortage
 
@@ -62,7 +62,10 @@ _TRAIT_METHODS = re.compile(
     rb"""\{"\$message_type":"diagnostic","message":"missing trait method provided by default: `\w+`","""  # noqa: E501
     rb""""code":\{"code":"clippy::missing_trait_methods\""""
 )
-_TOY_TESTS = "use {} as _; #[test] fn toy() {{}}"
+_MAIN = "fn main() {{ ::{harness}::remote::serve(::{crate}::gradus_calls::dispatch) }}"
+"""The program of an answer that has its calls in itself."""
+_KEPT_MAINS = 64
+"""Names of crates for which it is kept, compiled."""
 TOY = "pub fn toy() {}\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is
 broken."""
@@ -138,8 +141,8 @@ class Compiler:
         self._toolchain = toolchain
         self._limits = replace(config.compile.limits(), scratch_files=None)
         self._servers: dict[tuple[int, str], CompileServer] = {}
-        self._linker: tuple[str, ...] = ()
-        """How `rustc` calls the linker for tests, once this is known."""
+        self._mains: dict[str, tuple[tuple[str, ...], bytes]] = {}
+        """Name of a crate -> how `rustc` calls the linker for `_MAIN`, and its object code."""
 
     def compile_answer(
         self,
@@ -151,10 +154,11 @@ class Compiler:
     ) -> Compiled:
         """Check, lint and compile the answer. Raises Fault for a broken box.
 
-        `appended`: text of ours at the end of its root file, on lines of its own.
+        `appended`: text of ours at the end of its root file, on lines of its own; it has the
+        harness.
         """
         toolchain = self._toolchain
-        server = self._get_server(slot, toolchain.clippy, toolchain.answer_mounts)
+        server = self._get_server(slot, toolchain.clippy)
         if task.cases:
             kind = ["--crate-type=bin", *toolchain.link_flags]
         else:
@@ -169,6 +173,7 @@ class Compiler:
         ordered = {answer.entry: "", **answer.files}  # the compiler runs in the folder of the first
         if appended:
             ordered[answer.entry] += f"\n{appended}"
+            flags.append(toolchain.harness_extern)
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
         lints = [*_FOREIGN]
         if not task.cases:
@@ -195,31 +200,31 @@ class Compiler:
         return compiled
 
     def compile_tests(
-        self,
-        tests: TestsFile,
-        library: bytes,
-        task: RustTask,
-        slot: int,
-        *,
-        is_linked: bool = True,
+        self, tests: TestsFile, library: bytes, task: RustTask, slot: int
     ) -> Compiled:
         """Compile the tests, or the program in their place, against the answer's library, if it is
-        not empty. The product is object code where it is not linked."""
-        flags = self._toolchain.link_flags if is_linked else ("--emit=obj",)
-        return self._compile_tests(tests.text, library, task, slot, *tests.flags, *flags)
+        not empty."""
+        flags = [*tests.flags, *self._toolchain.link_flags]
+        return self._compile_tests(tests.text, library, task, slot, *flags)
 
-    def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> Compiled:
-        """Make the program of the object code of tests and of the answer's library."""
-        if not self._linker:
-            flags = ["--test", *self._toolchain.link_flags, f"--print=link-args={PRODUCT}"]
-            toy = self._compile_tests(
-                _TOY_TESTS.format(task.crate), library, task, slot, *flags, product=f"{PLACE}/toy"
-            )
-            if not toy.product:
-                return toy  # this answer cannot be linked
-            self._linker = _parse_linker_command(toy.product.decode())
-        server = self._get_server(slot, self._linker[0], self._toolchain.tests_mounts)
-        return self._compile(server, self._linker, task, {_OBJECT: tests, _LIBRARY: library})
+    def link(self, library: bytes, task: RustTask, slot: int) -> Compiled:
+        """Make the program of an answer's library that has its calls in itself."""
+        main = self._mains.get(task.crate)
+        if main is None:
+            text = _MAIN.format(harness=HARNESS_CRATE, crate=task.crate)
+            flags = [*self._toolchain.link_flags, f"--print=link-args={PRODUCT}"]
+            program = f"{PLACE}/program"
+            linked = self._compile_tests(text, library, task, slot, *flags, product=program)
+            compiled = self._compile_tests(text, library, task, slot, "--emit=obj")
+            if not (linked.product and compiled.product):
+                return replace(linked, product=b"")
+            if len(self._mains) >= _KEPT_MAINS:
+                self._mains.clear()
+            command = _parse_linker_command(linked.product.decode(), program)
+            main = self._mains.setdefault(task.crate, (command, compiled.product))
+        command, code = main
+        server = self._get_server(slot, command[0])
+        return self._compile(server, command, task, {_OBJECT: code, _LIBRARY: library})
 
     def _compile_tests(
         self,
@@ -231,7 +236,7 @@ class Compiler:
         product: str = PRODUCT,
     ) -> Compiled:
         toolchain = self._toolchain
-        server = self._get_server(slot, toolchain.rustc, toolchain.tests_mounts)
+        server = self._get_server(slot, toolchain.rustc)
         source = f"{_CRATE}/tests.rs"
         argv = [
             toolchain.rustc,
@@ -263,7 +268,7 @@ class Compiler:
             product,
         ]
 
-    def _get_server(self, slot: int, compiler: str, mounts: Mapping[str, str]) -> CompileServer:
+    def _get_server(self, slot: int, compiler: str) -> CompileServer:
         server = self._servers.get((slot, compiler))
         if server:
             return server
@@ -271,7 +276,7 @@ class Compiler:
             argv=(compiler,),
             limits=self._limits,
             binds=self._toolchain.compile_binds,
-            mounts={**mounts, **self._crates.mounts},
+            mounts={**self._toolchain.compile_mounts, **self._crates.mounts},
             environment=self._toolchain.environment,
         )
         return self._servers.setdefault((slot, compiler), CompileServer(self._sandbox, command))
@@ -300,10 +305,10 @@ class Compiler:
             server.close()
 
 
-def _parse_linker_command(output: str) -> tuple[str, ...]:
+def _parse_linker_command(output: str, program: str) -> tuple[str, ...]:
     """Return the words of `rustc`'s call of the linker, with our object code in place of its own.
 
-    What it makes itself, `symbols.o`, keeps nothing that tests do not use anyway.
+    What it makes itself, `symbols.o`, keeps nothing that the program does not use anyway.
     """
     words = shlex.split(output)
     command = []
@@ -311,7 +316,7 @@ def _parse_linker_command(output: str) -> tuple[str, ...]:
         if word.endswith(".rcgu.o"):
             command.append(_OBJECT)
         elif not word.endswith("/symbols.o"):
-            command.append(word.replace(f"{PLACE}/toy", PRODUCT))
+            command.append(word.replace(program, PRODUCT))
     return tuple(command)
 
 

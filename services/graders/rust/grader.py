@@ -21,6 +21,7 @@ from services.graders.base.code import add_test_run, with_form
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
 from services.graders.rust.answer import FORBIDDEN_IN_MACROS, RustAnswer, read_answer
+from services.graders.rust.appended_calls import can_append
 from services.graders.rust.compile import (
     FOREIGN_BLOCK,
     MAX_DIAGNOSTICS,
@@ -34,7 +35,7 @@ from services.graders.rust.config import RustConfig
 from services.graders.rust.equality_lints import Place, may_be_compared
 from services.graders.rust.glob_imports import find_shadowed_method, may_call_macros
 from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, list_texts, remove_comments
-from services.graders.rust.remote_answer import Needs, find_needs, render_remote
+from services.graders.rust.remote_answer import Needs, RemoteTexts, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
 from services.graders.rust.signature import Signature, read_signature
@@ -46,11 +47,6 @@ from services.graders.rust.task_check import (
     find_task_error,
     publish_declared,
 )
-from services.graders.rust.tests_ahead import (
-    is_linkable,
-    render_pins,
-    render_stub,
-)
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.graders.rust.values import value_text
@@ -58,6 +54,7 @@ from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
 from services.sandbox.memory_budget import BoxMemory
+from services.sandbox.nested_boxes import STANDING_MB, find_nested_boxes
 
 log = logging.getLogger("gradus.worker")
 
@@ -65,8 +62,9 @@ _CHECKED_TASKS = 1000
 """Tasks of which is kept whether their tests compile."""
 _COMPILED_TASKS = 256
 """Tasks of which compiled tests are kept, 0.1 to 0.3 MB each."""
-_STANDING_MB = 24
-"""Three idle compile servers, 14 MB measured, and what is left of the last request."""
+_STANDING_MB = 24 + STANDING_MB
+"""Three idle compile servers, 14 MB measured, what is left of the last request, and a box for
+runs."""
 _REMOTE_ATTEMPTS = 4
 """Compilations of a task's tests with proxies, each with what the one before lacked."""
 _STUBS = 3
@@ -86,18 +84,12 @@ _NO_CREDIT = frozenset({"use", "extern", ""})
 """Words of items that can be wrong and that no task asks for."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _RemoteTests:
     """The tests of a task as a program of their own, for any answer."""
 
     program: bytes
-    dispatcher: TestsFile
-    """What is compiled with each answer, or linked with it."""
-    answers: int = 0
-    """How many were graded so far."""
-    calls: bytes = b""
-    """The dispatcher, compiled against a stub of the signature; empty before the second answer, and
-    where that is not possible."""
+    texts: RemoteTexts
 
 
 _TaskKey = tuple[str | None, ...]
@@ -111,8 +103,6 @@ class _GradingAttempt:
     signature: Signature | None
     answer: RustAnswer
     slot: int
-    calls: bytes = b""
-    """Calls to link with the answer; empty where they are compiled with it."""
     remote: _RemoteTests | None = None
     """Tests that run in a process of their own; None where the answer's process runs them."""
     cpu_s: float = 0.0
@@ -145,7 +135,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self.toolchain = RustToolchain()
         self.crates = self.toolchain.build_crates(self.config.crates)
         self.compiler = Compiler(self.sandbox, self.toolchain, self.crates, self.config)
-        self.runner = Runner(self.sandbox, self.toolchain, self.config)
+        self.runs = find_nested_boxes(self.sandbox)
+        """Where programs of tests and answers run."""
+        self.runner = Runner(self.runs, self.toolchain, self.config)
         self._checked_tasks: dict[bytes, str | None] = {}
         """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against
         some answer."""
@@ -167,7 +159,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         return compute_box_memory(self.config)
 
     def self_test(self) -> None:
-        refuse_unless_safe(self.sandbox)
+        for sandbox in {self.sandbox, self.runs}:
+            refuse_unless_safe(sandbox)
         super().self_test()
 
     def close(self) -> None:
@@ -192,7 +185,6 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             attempt.answer = answer = _publish(answer, task)
             uncommented = remove_comments(answer.form.text, task.edition, MAX_TOKENS)
             attempt.remote = self._get_remote_tests(attempt)
-            attempt.calls = self._get_calls(attempt)
             return with_form(self._collect_facts(attempt), answer.form, uncommented), attempt.cpu_s
         except TooManyTokens:
             facts = _make_facts(Stage.CHECK, f"the answer has more than {MAX_TOKENS} tokens")
@@ -219,7 +211,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if answer.forbidden:
             names = dict.fromkeys(f"forbidden:{diagnostic.code}" for diagnostic in answer.forbidden)
             return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
-        if attempt.calls and (facts := self._link_calls(attempt)):
+        facts = self._append_calls(attempt)
+        if facts:
             return facts
         compiled = attempt.add(self.compiler.compile_answer(answer, attempt.task, attempt.slot))
         if compiled.status is CompileStatus.BROKE:
@@ -415,7 +408,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             compiled = self.compiler.compile_tests(texts.tests, b"", task, attempt.slot)
             attempt.add(compiled)
             if compiled.status is CompileStatus.COMPILED:
-                return _RemoteTests(compiled.product, texts.dispatcher)
+                return _RemoteTests(compiled.product, texts)
             more = find_needs(needs, signature, [error.text for error in compiled.errors])
             if more == needs:
                 return None
@@ -428,15 +421,18 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         stub = self.compiler.compile_answer(build_stub(task, attempt.signature), task, slot)
         if stub.status is not CompileStatus.COMPILED:
             return False
-        compiled = self.compiler.compile_tests(remote.dispatcher, stub.product, task, slot)
+        compiled = self.compiler.compile_tests(remote.texts.dispatcher, stub.product, task, slot)
         return compiled.status is CompileStatus.COMPILED
 
-    def _link_calls(self, attempt: _GradingAttempt) -> RustFacts | None:
-        """Return what the answer earns, compiled with pins and linked with calls of it; None where
-        it has to be compiled without."""
+    def _append_calls(self, attempt: _GradingAttempt) -> RustFacts | None:
+        """Return what the answer earns, compiled with calls at its end; None where it has to be
+        compiled without."""
         answer, task, slot = attempt.answer, attempt.task, attempt.slot
-        pins = render_pins(attempt.signature) if attempt.signature else ""
-        compiled = attempt.add(self.compiler.compile_answer(answer, task, slot, appended=pins))
+        texts = attempt.remote.texts if attempt.remote else None
+        if not (texts and texts.appended and can_append(answer, texts.methods)):
+            return None
+        compiled = self.compiler.compile_answer(answer, task, slot, appended=texts.appended)
+        attempt.add(compiled)
         last = answer.files[answer.entry].count("\n") + 1
         own_remarks = []
         for remark in compiled.remarks:
@@ -450,30 +446,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         facts = _build_facts(compiled, attempt)
         if facts.stage is not Stage.CLIPPY:
             return facts
-        linked = attempt.add(self.compiler.link(attempt.calls, compiled.product, task, slot))
+        linked = attempt.add(self.compiler.link(compiled.product, task, slot))
         if not linked.product:
             return None
         return self._run_tests(attempt, facts, linked.product)
-
-    def _get_calls(self, attempt: _GradingAttempt) -> bytes:
-        """Return the calls compiled for any answer, if they can be. The second answer to a task has
-        them compiled: one answer alone would pay for what others use."""
-        remote, signature = attempt.remote, attempt.signature
-        task, slot = attempt.task, attempt.slot
-        if remote is None or signature is None or not signature.is_plain:
-            return b""
-        with self._lock:
-            remote.answers += 1
-            is_second = remote.answers == 2
-        if is_second:
-            stub = build_library(task, render_stub(signature))
-            library = attempt.add(self.compiler.compile_answer(stub, task, slot))
-            if library.status is CompileStatus.COMPILED:
-                compiled = self.compiler.compile_tests(
-                    remote.dispatcher, library.product, task, slot, is_linked=False
-                )
-                remote.calls = attempt.add(compiled).product
-        return remote.calls if is_linkable(attempt.answer) else b""
 
     def _compile_tests(
         self, attempt: _GradingAttempt, product: bytes, *, derived: bool = True
@@ -484,7 +460,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         """
         task = attempt.task
         if attempt.remote:
-            tests = attempt.remote.dispatcher
+            tests = attempt.remote.texts.dispatcher
         else:
             tests = write_tests_file(task, attempt.signature, attempt.answer, derived=derived)
         compiled = attempt.add(self.compiler.compile_tests(tests, product, task, attempt.slot))

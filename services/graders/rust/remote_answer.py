@@ -143,7 +143,12 @@ class RemoteTexts:
     tests: TestsFile
     """The program of the tests."""
     dispatcher: TestsFile
-    """What is compiled with the answer, in place of tests."""
+    """What is compiled against the answer, in place of tests."""
+    appended: str
+    """The dispatcher as text at the end of an answer, but for its `main`; empty where only another
+    crate shows whether what is declared is public."""
+    methods: frozenset[str]
+    """Names of declared methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,19 +187,33 @@ def render_remote(task: RustTask, signature: Signature, needs: Needs) -> RemoteT
         "}",
     ]
     kept = f"{_REMOTE}::keep_for_ever();" if "'static" in source else ""
-    dispatcher = [
-        "#![allow(warnings)] mod gradus_calls {",
-        f"use ::{task.crate}::{{{names}}}; {signature.imports} {_IMPORTS}",
+    calls = [
+        f"pub mod gradus_calls {{ pub use ::{task.crate}::{{{names}}}; {signature.imports}",
+        _IMPORTS,
         *programs.implementations,
         f"pub fn dispatch(number: u32, from: &mut {_WIRE}::Reader, to: &mut {_WIRE}::Writer)",
         f"-> ::std::option::Option<()> {{ {kept} match number {{",
         *(f"{number} => {{ {arm} }}" for number, arm in enumerate(programs.arms)),
-        "_ => return ::std::option::Option::None, } ::std::option::Option::Some(()) } }",
-        f"fn main() {{ ::{HARNESS_CRATE}::remote::serve(gradus_calls::dispatch) }}",
+        "_ => return ::std::option::Option::None, } ::std::option::Option::Some(()) }",
     ]
-    text, pins = append_pins("\n".join(dispatcher), signature, task.crate)
-    program = TestsFile("\n".join(tests), {}, 0, 0)
-    return RemoteTexts(program, TestsFile(text, pins, 0, 0, is_program=True))
+    main = f"fn main() {{ ::{HARNESS_CRATE}::remote::serve(gradus_calls::dispatch) }}"
+    dispatcher = "\n".join(["#![allow(warnings)]", *calls, "}", main])
+    text, pins = append_pins(dispatcher, signature, task.crate)
+    appended = ""
+    if not programs.has_fields:
+        checks = []
+        for pin in signature.pins:
+            source = pin.source.replace("fn pin", "fn _pin")  # the linter remarks on unused names
+            checks.append(f"const _: () = {{ {source} }};")
+        # the first item is for attributes that an answer might end with
+        within = "\n".join(["const _: () = ();", *calls, *checks, "}", ""])
+        appended = within.replace(f"::{task.crate}::", "crate::")
+    return RemoteTexts(
+        TestsFile("\n".join(tests), {}, 0, 0),
+        TestsFile(text, pins, 0, 0, is_program=True),
+        appended,
+        frozenset(programs.methods),
+    )
 
 
 def find_needs(needs: Needs, signature: Signature, errors: Iterable[str]) -> Needs:
@@ -252,6 +271,9 @@ class _Programs:
         """What the dispatcher needs beside `arms`."""
         self.arms: list[str] = []
         """Code for each call, by its number."""
+        self.methods: set[str] = set()
+        self.has_fields = False
+        """A struct declares its fields."""
 
     def add_items(self, root: Node) -> None:
         derived: set[str] = set()
@@ -299,6 +321,7 @@ class _Programs:
             if not is_built or not all(field.is_public for field in fields):
                 raise _Unsupported
             self._open.add(name)
+            self.has_fields = True
 
     def _add_type(self, node: Node, derived: Collection[str]) -> None:
         name = get_name(node)
@@ -353,7 +376,7 @@ class _Programs:
             taken = f"{_REMOTE}::lend_held(from).map(|held: &mut Self| *held)"
         self.implementations.append(
             f"impl {_WIRE}::Put<{_MARKER}> for {path} {{ fn put(&self, to: &mut {_WIRE}::Writer)"
-            f" {{ unsafe {{ {_REMOTE}::put_held(self, to) }} }} }}"
+            f" {{ {_REMOTE}::put_held(self, to) }} }}"
             f" impl {_WIRE}::Take<{_MARKER}> for {path} {{ fn take(from: &mut {_WIRE}::Reader)"
             f" -> ::std::option::Option<Self> {{ {taken} }}"
             f" fn lend<'a>(from: &mut {_WIRE}::Reader) -> ::std::option::Option<&'a mut Self>"
@@ -459,6 +482,7 @@ class _Programs:
             for inner in list_parts(node, "body"):
                 proxy = self._render_function(inner, f"<{path}>::{get_name(inner)}", type_)
                 self.proxies.append(f"impl {type_} {{ pub {proxy} }}")
+                self.methods.add(get_name(inner))
             return
         trait = get_text(trait_node)
         plain = re.sub(r"<.*", "", trait).rpartition("::")[2]
@@ -566,7 +590,7 @@ class _Programs:
             *put_back,
         ]
         if moves:
-            arm.append("::std::mem::forget(result);")
+            arm.append(f"{_REMOTE}::forget(result);")
         self.arms.append(" ".join(arm))
         parts = [*request, "let mut reply = request.send();", *reply]
         return f"{{ {' '.join(parts)} reply.finish(result, FINITE) }}"

@@ -51,11 +51,12 @@ class RustToolchain:
     """Variables of the compilers: they find no libraries without /proc, and free memory only when
     they end."""
     code_flags = (f"--sysroot={ROOT}/toolchain", *_CODE)
+    harness_extern = f"--extern={HARNESS_CRATE}={_LIBRARY}"
     harness_flags = (
         "-Zallow-features=custom_test_frameworks",
         "-Zcrate-attr=feature(custom_test_frameworks)",
         f"-Zcrate-attr=test_runner({HARNESS_CRATE}::run)",
-        f"--extern={HARNESS_CRATE}={_LIBRARY}",
+        harness_extern,
     )
     """Make `--test` collect tests as always and hand them to our harness in place of libtest."""
 
@@ -91,14 +92,13 @@ class RustToolchain:
         self.server = _build(self, SERVER_SOURCE, Path(SERVER).name, shared)
 
     @cached_property
-    def answer_mounts(self) -> dict[str, str]:
-        """What a box that compiles an answer sees: the toolchain, and what makes it a server."""
-        return {str(self.sysroot): f"{ROOT}/toolchain", str(self.server): SERVER}
-
-    @cached_property
-    def tests_mounts(self) -> dict[str, str]:
-        """What a box that compiles tests sees: our harness too."""
-        return {**self.answer_mounts, str(self.harness): _LIBRARY}
+    def compile_mounts(self) -> dict[str, str]:
+        """What a box that compiles sees: the toolchain, what makes it a server, and our harness."""
+        return {
+            str(self.sysroot): f"{ROOT}/toolchain",
+            str(self.server): SERVER,
+            str(self.harness): _LIBRARY,
+        }
 
     @cached_property
     def run_binds(self) -> tuple[str, ...]:

@@ -44,6 +44,11 @@ impl Writer {
     fn put_length(&mut self, length: usize) {
         self.bytes.extend((length as u64).to_le_bytes());
     }
+
+    #[inline(never)]
+    fn put_flag(&mut self, flag: bool) {
+        self.bytes.push(u8::from(flag));
+    }
 }
 
 /// A message that is read from its start.
@@ -77,12 +82,9 @@ impl Reader {
     }
 
     #[inline(never)]
-    fn take_into(&mut self, bytes: &mut [u8]) -> bool {
-        let taken = self.take_bytes(bytes.len());
-        taken.is_some_and(|taken| {
-            bytes.copy_from_slice(taken);
-            true
-        })
+    fn take_flag(&mut self) -> Option<bool> {
+        let [byte] = self.take_array()?;
+        (byte < 2).then_some(byte == 1)
     }
 
     fn take_bytes(&mut self, length: usize) -> Option<&[u8]> {
@@ -92,8 +94,7 @@ impl Reader {
     }
 
     fn take_array<const LENGTH: usize>(&mut self) -> Option<[u8; LENGTH]> {
-        let mut taken = [0; LENGTH];
-        self.take_into(&mut taken).then_some(taken)
+        self.take_bytes(LENGTH)?.try_into().ok()
     }
 
     #[inline(never)]
@@ -113,6 +114,15 @@ impl Reader {
 
 pub trait Put<M> {
     fn put(&self, to: &mut Writer);
+
+    fn put_all(parts: &[Self], to: &mut Writer)
+    where
+        Self: Sized,
+    {
+        for part in parts {
+            part.put(to);
+        }
+    }
 }
 
 /// Values that can be put by a reference to them: all but handles of the answer's process, which are moved.
@@ -120,6 +130,14 @@ pub trait Lend<M>: Put<M> {}
 
 pub trait Take<M>: Sized {
     fn take(from: &mut Reader) -> Option<Self>;
+
+    fn take_all(from: &mut Reader, length: usize) -> Option<Vec<Self>> {
+        let mut parts = vec![];
+        while parts.len() < length {
+            parts.push(Self::take(from)?);
+        }
+        Some(parts)
+    }
 
     /// A reference to the value that comes next.
     fn lend<'a>(from: &mut Reader) -> Option<&'a mut Self>
@@ -160,19 +178,47 @@ impl<M, T: Put<M> + Take<M>> PutBack<M> for [T] {
     }
 }
 
+/// What needs no type parameter is a function of its own, which is compiled here and not with each answer, and optimised.
 macro_rules! fixed {
     ($($type:ty),+) => {
-        $(impl<M> Put<M> for $type {
-            fn put(&self, to: &mut Writer) {
-                to.write(&self.to_le_bytes());
+        $(const _: () = {
+            #[inline(never)]
+            fn put_one(value: $type, to: &mut Writer) {
+                to.bytes.extend(value.to_le_bytes());
             }
-        }
-        impl<M> Lend<M> for $type {}
-        impl<M> Take<M> for $type {
-            fn take(from: &mut Reader) -> Option<Self> {
-                Some(Self::from_le_bytes(from.take_array()?))
+            #[inline(never)]
+            fn put_all(values: &[$type], to: &mut Writer) {
+                to.bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
             }
-        })+
+            #[inline(never)]
+            fn take_one(from: &mut Reader) -> Option<$type> {
+                Some(<$type>::from_le_bytes(from.take_array()?))
+            }
+            #[inline(never)]
+            fn take_all(from: &mut Reader, length: usize) -> Option<Vec<$type>> {
+                let (values, _) = from.take_bytes(length.checked_mul(size_of::<$type>())?)?.as_chunks();
+                Some(values.iter().map(|bytes| <$type>::from_le_bytes(*bytes)).collect())
+            }
+            impl<M> Put<M> for $type {
+                fn put(&self, to: &mut Writer) {
+                    put_one(*self, to);
+                }
+
+                fn put_all(parts: &[Self], to: &mut Writer) {
+                    put_all(parts, to);
+                }
+            }
+            impl<M> Lend<M> for $type {}
+            impl<M> Take<M> for $type {
+                fn take(from: &mut Reader) -> Option<Self> {
+                    take_one(from)
+                }
+
+                fn take_all(from: &mut Reader, length: usize) -> Option<Vec<Self>> {
+                    take_all(from, length)
+                }
+            }
+        };)+
     };
 }
 
@@ -180,20 +226,29 @@ fixed!(i8, i16, i32, i64, i128, isize, u8, u16, u32, u64, u128, usize);
 
 macro_rules! by_way_of {
     ($($type:ty as $other:ty: |$value:ident| $out:expr, |$from:ident, $taken:ident| $in:expr;)+) => {
-        $(impl<M> Put<M> for $type {
-            fn put(&self, to: &mut Writer) {
-                let $value = self;
+        $(const _: () = {
+            #[inline(never)]
+            fn put_one($value: &$type, to: &mut Writer) {
                 let other: $other = $out;
-                Put::<M>::put(&other, to);
+                Put::<()>::put(&other, to);
             }
-        }
-        impl<M> Lend<M> for $type {}
-        impl<M> Take<M> for $type {
-            fn take($from: &mut Reader) -> Option<Self> {
-                let $taken = <$other as Take<M>>::take($from)?;
+            #[inline(never)]
+            fn take_one($from: &mut Reader) -> Option<$type> {
+                let $taken = <$other as Take<()>>::take($from)?;
                 $in
             }
-        })+
+            impl<M> Put<M> for $type {
+                fn put(&self, to: &mut Writer) {
+                    put_one(self, to);
+                }
+            }
+            impl<M> Lend<M> for $type {}
+            impl<M> Take<M> for $type {
+                fn take(from: &mut Reader) -> Option<Self> {
+                    take_one(from)
+                }
+            }
+        };)+
     };
 }
 
@@ -238,7 +293,7 @@ impl<M> Lend<M> for str {}
 
 impl<M> Put<M> for String {
     fn put(&self, to: &mut Writer) {
-        Put::<M>::put(self.as_str(), to);
+        to.put_text(self);
     }
 }
 
@@ -253,9 +308,7 @@ impl<M> Take<M> for String {
 impl<M, T: Put<M>> Put<M> for [T] {
     fn put(&self, to: &mut Writer) {
         to.put_length(self.len());
-        for part in self {
-            part.put(to);
-        }
+        T::put_all(self, to);
     }
 }
 
@@ -268,6 +321,21 @@ impl<M, T: Put<M>, const LENGTH: usize> Put<M> for [T; LENGTH] {
 }
 
 impl<M, T: Lend<M>, const LENGTH: usize> Lend<M> for [T; LENGTH] {}
+
+impl<M, T: Put<M>> Put<M> for Vec<T> {
+    fn put(&self, to: &mut Writer) {
+        self[..].put(to);
+    }
+}
+
+impl<M, T: Lend<M>> Lend<M> for Vec<T> {}
+
+impl<M, T: Take<M>> Take<M> for Vec<T> {
+    fn take(from: &mut Reader) -> Option<Self> {
+        let length = from.take_length()?;
+        T::take_all(from, length)
+    }
+}
 
 impl<M, T: Take<M>, const LENGTH: usize> Take<M> for [T; LENGTH] {
     fn take(from: &mut Reader) -> Option<Self> {
@@ -317,7 +385,6 @@ trait Key: Hash + Eq {}
 impl<T: Hash + Eq> Key for T {}
 
 collections! {
-    Vec<T: Any> of T;
     VecDeque<T: Any> of T;
     LinkedList<T: Any> of T;
     BinaryHeap<T: Ord> of T;
@@ -399,7 +466,7 @@ impl<M, T: ToOwned<Owned: Take<M>> + ?Sized> Take<M> for Cow<'_, T> {
 
 impl<M, T: Put<M>> Put<M> for Option<T> {
     fn put(&self, to: &mut Writer) {
-        to.write(&[u8::from(self.is_some())]);
+        to.put_flag(self.is_some());
         if let Some(value) = self {
             value.put(to);
         }
@@ -410,13 +477,13 @@ impl<M, T: Lend<M>> Lend<M> for Option<T> {}
 
 impl<M, T: Take<M>> Take<M> for Option<T> {
     fn take(from: &mut Reader) -> Option<Self> {
-        if <bool as Take<M>>::take(from)? { Some(Some(T::take(from)?)) } else { Some(None) }
+        if from.take_flag()? { Some(Some(T::take(from)?)) } else { Some(None) }
     }
 }
 
 impl<M, T: Put<M>, E: Put<M>> Put<M> for Result<T, E> {
     fn put(&self, to: &mut Writer) {
-        to.write(&[u8::from(self.is_ok())]);
+        to.put_flag(self.is_ok());
         match self {
             Ok(value) => value.put(to),
             Err(error) => error.put(to),
@@ -428,7 +495,7 @@ impl<M, T: Lend<M>, E: Lend<M>> Lend<M> for Result<T, E> {}
 
 impl<M, T: Take<M>, E: Take<M>> Take<M> for Result<T, E> {
     fn take(from: &mut Reader) -> Option<Self> {
-        Some(if <bool as Take<M>>::take(from)? { Ok(T::take(from)?) } else { Err(E::take(from)?) })
+        Some(if from.take_flag()? { Ok(T::take(from)?) } else { Err(E::take(from)?) })
     }
 }
 
