@@ -19,9 +19,6 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import read_answer
 from services.graders.rust.compile import CompilerMessage
 from services.graders.rust.expected_values import TOLD, split
-from services.graders.rust.glob_imports import (
-    find_shadowed_method,
-)
 from services.graders.rust.grader import compute_checked_share
 from services.graders.rust.lexer import (
     MAX_TOKENS,
@@ -33,6 +30,7 @@ from services.graders.rust.lexer import (
     remove_comments,
     tokens,
 )
+from services.graders.rust.own_words import find_own_word
 from services.graders.rust.signature import parse_signature
 from services.graders.rust.task_check import build_library, publish_declared
 from services.graders.rust.tests_file import write_tests_file
@@ -262,7 +260,7 @@ def test_whatever_is_repeated_costs_as_its_length(piece: str, unit: str) -> None
         with suppress(TooManyTokens):
             answer = read_answer(text, task, None)
             assert answer.forbidden is not None
-            assert find_shadowed_method(task, answer) is None
+            assert find_own_word(task, answer) is None
             assert compute_checked_share(answer, None, []) >= 0
 
     def prepare(size: int) -> Callable[[], None]:
@@ -298,7 +296,7 @@ def measure_reading(text: str, task: RustTask) -> float:
         started = time.thread_time()
         answer = build_library(task, text)
         assert answer.forbidden is not None
-        find_shadowed_method(task, answer)
+        find_own_word(task, answer)
         publish_declared(text, answer.items["src/lib.rs"], "pub fn f(); impl A { fn f(&self); }")
         compute_checked_share(answer, None, errors)
         shortest = min(shortest, time.thread_time() - started)
@@ -455,7 +453,11 @@ def test_inner_attributes_stay_in_front() -> None:
         ("mod m { pub trait Valid { fn is_err(self) -> bool; } } pub use m::*;", "is_err"),
         ("macro_rules! m { ($n:ident) => { pub trait V { fn $n(); } } } m!(is_err);", "is_err"),
         ("macro_rules! m { () => {} } trait V {} fn a() { b.is_err() }", None),
-        ("macro_rules! m { ($t:ident $n:ident.$f:ident) => {} } m!(trait V.is_err);", "is_err"),
+        (
+            "macro_rules! m { ($t:ident $n:ident.$f:ident) => { pub $t $n { fn $f(); } } }"
+            " m!(trait V.is_err);",
+            "is_err",
+        ),
         ("macro_rules! m { ($n:ident) => { fn $n() {} } } trait V { m!(is_err); }", "is_err"),
         ("pub trait Valid { fn valid(self); } impl S { fn is_err(&self) {} }", None),
     ],
@@ -465,7 +467,7 @@ def test_a_trait_in_scope_may_not_stand_in_for_std(
     answer: str, method: str | None, module: str
 ) -> None:
     task = RustTask(tests=f"use solution::{module}; #[test] fn a() {{ assert!(f().is_err()); }}")
-    assert find_shadowed_method(task, read_answer(answer, task, None)) == method
+    assert find_own_word(task, read_answer(answer, task, None)) == method
 
 
 _LIE = "impl Not for Lie { type Output = bool; }"
@@ -496,7 +498,7 @@ def test_operators_of_what_functions_give_lie_where_tests_do_not_name_it(
     answer: str, operator: str | None
 ) -> None:
     task = RustTask(tests="use solution::*; #[test] fn a() { assert!(!f()); Named.g().unwrap(); }")
-    assert find_shadowed_method(task, read_answer(answer, task, None)) == operator
+    assert find_own_word(task, read_answer(answer, task, None)) == operator
 
 
 def test_forbidden_names_are_found_in_bodies_of_macros_and_nowhere_else() -> None:

@@ -22,7 +22,6 @@ from typing import Any
 from gradus.contract import Diagnostic, Severity, Stage
 from gradus.errors import SandboxFault
 from gradus.tasks.rust import RustTask
-from services.graders.rust import equality_lints
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.config import RustConfig
 from services.graders.rust.crates import Prebuilt
@@ -54,14 +53,9 @@ _UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
 """Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code`
 names."""
-_EQUALITY = tuple(f"--force-warn={lint}" for lint in equality_lints.LINTS)
 FOREIGN_BLOCK = "missing_unsafe_on_extern"
 FORBIDDEN = frozenset({"unsafe_code", FOREIGN_BLOCK})
 """Lints that name what an answer may not have."""
-_TRAIT_METHODS = re.compile(
-    rb"""\{"\$message_type":"diagnostic","message":"missing trait method provided by default: `\w+`","""  # noqa: E501
-    rb""""code":\{"code":"clippy::missing_trait_methods\""""
-)
 _TOY_TESTS = "use {} as _; #[test] fn toy() {{}}"
 TOY = "pub fn toy() {}\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is
@@ -100,8 +94,6 @@ class Compiled:
     product: bytes
     """The library or the program, if it compiled."""
     remarks: tuple[CompilerMessage, ...]
-    comparisons: tuple[equality_lints.Place, ...] = ()
-    """Where the answer implements `PartialEq` by hand; only of answers that compile."""
     cpu_s: float = 0.0
 
     @property
@@ -170,10 +162,14 @@ class Compiler:
         if appended:
             ordered[answer.entry] += f"\n{appended}"
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
-        lints = [*_FOREIGN]
-        if not task.cases:
-            lints += _EQUALITY
-        argv = [toolchain.clippy, *_LINTS, *lints, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
+        argv = [
+            toolchain.clippy,
+            *_LINTS,
+            *_FOREIGN,
+            *_CONDITIONS,
+            *flags,
+            f"{_CRATE}/{answer.entry}",
+        ]
         compiled = self._compile(server, argv, task, files)
         if (
             compiled.status is CompileStatus.REFUSED
@@ -320,16 +316,11 @@ def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
     cpu_limit = used_up or (done.ended is ServerExit.SIGNAL and done.code == signal.SIGXCPU)
     if done.ended is ServerExit.WALL and not cpu_limit:
         raise SandboxFault("the compiler got no CPU: this machine is overloaded")
-    # The lint about trait methods lists them all, 75 for an `Iterator`: more text than is kept of
-    # all messages.
-    messages = b"\n".join(
-        line for line in done.messages.splitlines() if not _TRAIT_METHODS.match(line)
-    )
-    remarks = tuple(_parse_remarks(messages[:_MAX_MESSAGES]))
+    remarks = tuple(_parse_remarks(done.messages[:_MAX_MESSAGES]))
     if (
         done.ended is ServerExit.WALL
         or (done.ended is ServerExit.SIGNAL and cpu_limit)
-        or len(messages) > 2 * _MAX_MESSAGES
+        or len(done.messages) > 2 * _MAX_MESSAGES
     ):
         status = CompileStatus.LIMIT
     elif done.ended is ServerExit.EXIT and done.code == 0 and done.product:
@@ -338,11 +329,8 @@ def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
         status = CompileStatus.REFUSED
     else:
         status = CompileStatus.BROKE
-    if status is not CompileStatus.COMPILED:
-        return Compiled(status, b"", remarks)
-    return Compiled(
-        status, done.product, remarks, tuple(equality_lints.read_places(done.messages, _CRATE))
-    )
+    product = done.product if status is CompileStatus.COMPILED else b""
+    return Compiled(status, product, remarks)
 
 
 def _parse_remarks(stderr: bytes) -> Iterator[CompilerMessage]:

@@ -31,9 +31,14 @@ from services.graders.rust.compile import (
     CompileStatus,
 )
 from services.graders.rust.config import RustConfig
-from services.graders.rust.equality_lints import Place, may_be_compared
-from services.graders.rust.glob_imports import find_shadowed_method, may_call_macros
+from services.graders.rust.glob_imports import may_call_macros
 from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, list_texts, remove_comments
+from services.graders.rust.own_words import (
+    EQUALITY,
+    find_own_traits,
+    find_own_word,
+    may_be_compared,
+)
 from services.graders.rust.remote_answer import Needs, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
@@ -227,7 +232,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         facts = _build_facts(compiled, attempt)
         if facts.stage is not Stage.CLIPPY:
             return facts
-        derived = not find_own_equality(compiled, answer)
+        derived = not any(own.trait == EQUALITY for own in find_own_traits(answer))
         return self._test_answer(attempt, facts, compiled.product, derived=derived)
 
     def _refuse_broken_box(self, attempt: _GradingAttempt) -> None:
@@ -356,12 +361,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled, tests = self._compile_tests(attempt, product, derived=derived)
         name = None
         if attempt.signature is None:
-            name = find_shadowed_method(task, attempt.answer)
+            name = find_own_word(task, attempt.answer)
         if name:
-            why = (
-                f"a trait of the answer may stand in for the standard library's `{name}`, which the"
-                " tests call"
-            )
+            why = f"`{name}` of the answer may stand in for the standard library's in the tests"
             return replace(_add_remarks(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
         if compiled.status is CompileStatus.REFUSED:
             if attempt.remote and not self._fits_stub(attempt, attempt.remote):
@@ -538,15 +540,6 @@ def _make_facts(stage: Stage, message: str) -> RustFacts:
     return RustFacts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
 
 
-def find_own_equality(compiled: Compiled, answer: RustAnswer) -> list[Place]:
-    """Return where the answer implements `PartialEq` by hand."""
-    comparisons = []
-    for place in compiled.comparisons:
-        if place.by_macro or place.path in answer.own_files:
-            comparisons.append(place)
-    return comparisons
-
-
 def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts | None:
     """Return the facts of an answer in which the compiler found what is forbidden."""
     answer = attempt.answer
@@ -557,10 +550,9 @@ def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts |
             violations.append((word, remark.path, remark.line, remark.text))
         elif remark.code == FOREIGN_BLOCK and remark.path in answer.own_files:
             violations.append(("extern", remark.path, remark.line, FORBIDDEN_IN_MACROS["extern"]))
-    places = () if attempt.remote else find_own_equality(compiled, answer)
-    for place in places:
-        if may_be_compared(attempt.task, attempt.signature, place, answer.own_files):
-            violations.append(("PartialEq", place.path, place.line, _OWN_EQUALITY))
+    for own in () if attempt.remote else find_own_traits(answer):
+        if own.trait == EQUALITY and may_be_compared(attempt.task, attempt.signature, own, answer):
+            violations.append((EQUALITY, own.path, own.line, _OWN_EQUALITY))
     if not violations:
         return None
     diagnostics = []
