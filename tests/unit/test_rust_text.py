@@ -20,6 +20,7 @@ from services.graders.rust.answer import read_answer
 from services.graders.rust.compile import CompilerMessage
 from services.graders.rust.expected_values import TOLD, split
 from services.graders.rust.grader import compute_checked_share
+from services.graders.rust.imported_names import ImportedNames
 from services.graders.rust.lexer import (
     MAX_TOKENS,
     Kind,
@@ -448,26 +449,39 @@ def test_inner_attributes_stay_in_front() -> None:
 @pytest.mark.parametrize(
     ("answer", "method"),
     [
-        ("pub trait Valid { fn valid(self); fn is_err(self) -> bool; }", "is_err"),
-        ("trait Valid { fn valid(self); fn is_err(self) -> bool; }", None),
-        ("mod m { pub trait Valid { fn is_err(self) -> bool; } } pub use m::*;", "is_err"),
-        ("macro_rules! m { ($n:ident) => { pub trait V { fn $n(); } } } m!(is_err);", "is_err"),
-        ("macro_rules! m { () => {} } trait V {} fn a() { b.is_err() }", None),
-        (
-            "macro_rules! m { ($t:ident $n:ident.$f:ident) => { pub $t $n { fn $f(); } } }"
-            " m!(trait V.is_err);",
-            "is_err",
-        ),
-        ("macro_rules! m { ($n:ident) => { fn $n() {} } } trait V { m!(is_err); }", "is_err"),
-        ("pub trait Valid { fn valid(self); } impl S { fn is_err(&self) {} }", None),
+        ("pub struct S; impl S { pub fn is_err(&self) -> bool { true } }", "is_err"),
+        ("pub struct S; impl S { fn is_err(&self) -> bool { true } }", None),
+        ("macro_rules! m { ($n:ident) => { pub fn $n() {} } } m!(is_err);", "is_err"),
+        ("macro_rules! m { () => {} } fn a() { b.is_err() }", None),
     ],
 )
-@pytest.mark.parametrize("module", ["*", "inner::*"])
-def test_a_trait_in_scope_may_not_stand_in_for_std(
-    answer: str, method: str | None, module: str
-) -> None:
-    task = RustTask(tests=f"use solution::{module}; #[test] fn a() {{ assert!(f().is_err()); }}")
+def test_methods_of_an_answer_may_not_stand_in_for_std(answer: str, method: str | None) -> None:
+    task = RustTask(tests="use solution::*; #[test] fn a() { assert!(f().is_err()); }")
     assert find_own_word(task, read_answer(answer, task, None)) == method
+
+
+@pytest.mark.parametrize(
+    ("answer", "trait"),
+    [
+        ("pub trait T { fn g(&self); }", True),
+        ("pub trait T { fn g(&self); fn other(&self); }", True),
+        ("pub trait T { fn g(&self); fn unwrap(self); }", False),
+        ("macro_rules! m { () => {} } pub trait T { fn g(&self); m!(); }", False),
+        ("pub trait T { fn other(&self); }", False),
+    ],
+)
+def test_a_trait_is_in_scope_for_what_only_it_has(answer: str, trait: bool) -> None:
+    task = RustTask(tests="use solution::*; #[test] fn a() { f().g(); h().unwrap(); }")
+    imports = ImportedNames(task, read_answer(answer, task, None))
+
+    def see(code: str, message: str) -> CompilerMessage:
+        return CompilerMessage("tests.rs", 1, 1, Severity.ERROR, code, message)
+
+    assert imports.refine([see("E0425", "cannot find function `f` in this scope")])
+    assert imports.refine([see("E0599", "no method named `g` found for type `u8`")]) == trait
+    assert imports.names == ({"f", "T"} if trait else {"f"})
+    assert imports.refine([see("E0432", "unresolved import `everything::f`: no `f`")])
+    assert not imports.refine([see("E0425", "cannot find function `f` in this scope")])
 
 
 _LIE = "impl Not for Lie { type Output = bool; }"

@@ -43,9 +43,6 @@ about style."""
 _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values())")
 """What a crate without features may ask for with `cfg`, in cargo's words: anything else is a
 lint."""
-_AMBIGUITY = "ambiguous_glob_imports"
-"""Lint about a name that two imports of everything bring from other crates, where within a crate it
-is an error: the answer's own `Some` beside the prelude's."""
 _NOWHERE: Mapping[str, Any] = {"file_name": "", "line_start": 1, "column_start": 1}
 """Where a message without a place stands."""
 _SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
@@ -234,7 +231,6 @@ class Compiler:
             "--crate-name",
             "gradus_tests",
             "--cap-lints=allow",
-            f"--force-warn={_AMBIGUITY}",
             *flags,
             *toolchain.harness_flags,
             *self._build_flags(task, product),
@@ -243,10 +239,7 @@ class Compiler:
         if library:
             argv.append(f"--extern={task.crate}={_LIBRARY}")
             files[_LIBRARY] = library
-        compiled = self._compile(server, [*argv, source], task, files, _UNSTABLE)
-        if any(remark.code == _AMBIGUITY for remark in compiled.remarks):
-            return replace(compiled, status=CompileStatus.REFUSED)
-        return compiled
+        return self._compile(server, [*argv, source], task, files, _UNSTABLE)
 
     def _build_flags(self, task: RustTask, product: str = PRODUCT) -> list[str]:
         return [

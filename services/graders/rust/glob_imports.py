@@ -1,9 +1,7 @@
-"""What `use solution::*;` in tests brings in. With such an import the answer would choose what
-words mean there.
+"""Imports of everything, `use solution::*;`, in tests, and whether tests can call an answer's macros.
 
-It becomes a list of names where the task declares them. Else it stays, with the prelude beside it
-and a function that binds the words of the tests (`tests_file`): a word with a second meaning is an
-error. Macros and what tests see of its types are looked for beside (`own_words`).
+With such an import the answer would choose what words mean there. It becomes one of names
+(`tests_file`, `imported_names`).
 """
 
 from __future__ import annotations

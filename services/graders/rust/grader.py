@@ -32,6 +32,7 @@ from services.graders.rust.compile import (
 )
 from services.graders.rust.config import RustConfig
 from services.graders.rust.glob_imports import may_call_macros
+from services.graders.rust.imported_names import ImportedNames
 from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, list_texts, remove_comments
 from services.graders.rust.own_words import (
     EQUALITY,
@@ -74,6 +75,8 @@ _STANDING_MB = 24
 """Three idle compile servers, 14 MB measured, and what is left of the last request."""
 _REMOTE_ATTEMPTS = 4
 """Compilations of a task's tests with proxies, each with what the one before lacked."""
+_IMPORTS = 4
+"""Compilations of tests that import everything, each with the names that the one before lacked."""
 _STUBS = 3
 """Attempts to leave out of a stub what cannot be compiled."""
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
@@ -317,8 +320,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if compiled.status is CompileStatus.COMPILED:
             return None
         if attempt.remote:
-            tests = write_tests_file(task, signature, attempt.answer)
-            compiled = self.compiler.compile_tests(tests, product, task, slot)
+            attempt.remote = None
+            compiled, tests = self._compile_tests(attempt, product)
         for message in compiled.errors:
             line = tests.find_task_line(message.outer_line)
             if line:
@@ -347,7 +350,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             compiled = self.compiler.compile_answer(build_stub(task, None), task, slot)
         if compiled.status is not CompileStatus.COMPILED:
             return None
-        tests = write_tests_file(task, signature, stub)
+        tests = write_tests_file(task, signature)
         compiled = self.compiler.compile_tests(tests, compiled.product, task, slot)
         error = find_task_error(task, signature, compiled, tests, is_complete=is_complete)
         return error or find_signature_error(signature, compiled, tests, is_complete=is_complete)
@@ -485,11 +488,17 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         `derived`: the answer derives `PartialEq` wherever it has it.
         """
         task = attempt.task
-        if attempt.remote:
-            tests = attempt.remote.dispatcher
-        else:
-            tests = write_tests_file(task, attempt.signature, attempt.answer, derived=derived)
-        compiled = attempt.add(self.compiler.compile_tests(tests, product, task, attempt.slot))
+        imports = ImportedNames(task, attempt.answer)
+        for _ in range(_IMPORTS):
+            if attempt.remote:
+                tests = attempt.remote.dispatcher
+            else:
+                tests = write_tests_file(
+                    task, attempt.signature, imports.names, imports.enums, derived=derived
+                )
+            compiled = attempt.add(self.compiler.compile_tests(tests, product, task, attempt.slot))
+            if attempt.remote or not imports.refine(compiled.errors):
+                break
         if compiled.status is CompileStatus.BROKE:
             self._refuse_broken_box(attempt)
         return compiled, tests

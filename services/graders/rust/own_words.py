@@ -8,19 +8,15 @@ which is not allowed where a known type would not be.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from pathlib import Path
+from itertools import chain
 
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
-from services.graders.rust.glob_imports import find_globs
-from services.graders.rust.lexer import Kind, code, compute_group_ends, list_texts
+from services.graders.rust.imported_names import METHOD
+from services.graders.rust.lexer import Kind, code, list_texts
 from services.graders.rust.signature import Signature
 
-STD_METHODS = frozenset((Path(__file__).parent / "std_methods.txt").read_text().split())
-"""Methods of the standard library that tests use to judge."""
 _JUDGING = frozenset(
     {"is_ok", "is_err", "is_some", "is_none", "unwrap", "unwrap_err", "expect_err"}
 )
@@ -45,10 +41,8 @@ _DERIVED_PIECE = re.compile(r"# \[ \$|\bderive \( \$")
 """It may take it out of an attribute."""
 _BOUND = re.compile(r"(?:[^:] :|\+|\bas) $")
 """What stands before `Trait<...>` that is not implemented."""
-_METHOD = re.compile(r"(?:\.|: :) ([^\W\d]\w*)")
 _FUNCTION = re.compile(r"\bfn (\w+)")
 _PUBLIC_FUNCTION = re.compile(r"\bpub (?:const |async )*fn (\w+)")
-_TRAIT_FUNCTION = re.compile(r"(?<!\bpub )(?<!const )\bfn (\w+)")
 _PUBLIC_HEAD = re.compile(r"\bpub fn ([^{;]*)")
 _MADE_OF_PIECES = re.compile(r"\bfn (?![\w(])")
 """A function whose name a macro is given, or makes."""
@@ -132,18 +126,11 @@ def find_own_word(task: RustTask, answer: RustAnswer) -> str | None:
     name."""
     tests = " ".join(list_texts(code(task.tests)))
     text = " ".join(list_texts(chain.from_iterable(answer.tokens.values())))
-    called = set(_METHOD.findall(tests))
+    called = set(METHOD.findall(tests))
     functions = _FUNCTION if has_macros(answer) else _PUBLIC_FUNCTION
     own_methods = called & _JUDGING & set(functions.findall(text))
-    traits = " ".join(_iter_trait_words(answer))
-    if has_macros(answer) and "trait" in text:
-        traits = text
-    if not find_globs(task.tests, task.crate):
-        traits = ""
-    own_methods |= called & STD_METHODS & set(_TRAIT_FUNCTION.findall(traits))
     if has_macros(answer) and _MADE_OF_PIECES.search(text):
         own_methods |= called & _JUDGING & set(_LONE_WORD.findall(text))
-        own_methods |= called & STD_METHODS & set(traits.split())
     results: set[str] = set()
     for head in _PUBLIC_HEAD.findall(text):
         results.update(head.partition("- >")[2].split())
@@ -162,18 +149,3 @@ def find_own_word(task: RustTask, answer: RustAnswer) -> str | None:
         if own.trait in operators and (own.type_ in hidden or (hidden and not own.type_)):
             lying.add(own.trait)
     return min(own_methods | lying, default=None)
-
-
-def _iter_trait_words(answer: RustAnswer) -> Iterator[str]:
-    """Yield what stands in public traits."""
-    for stream in answer.tokens.values():
-        group_ends = compute_group_ends(stream)
-        is_head = False
-        end = 0
-        for at, (before, token) in enumerate(pairwise(stream), 1):
-            is_head = is_head or (before.text, token.text) == ("pub", "trait")
-            if is_head and token.text == "{":
-                is_head = False
-                end = max(end, group_ends[at])
-            if at < end:
-                yield token.text
