@@ -418,16 +418,13 @@ def test_with_a_signature_an_import_of_everything_brings_what_is_declared() -> N
     assert "*;\nmod" not in made
 
 
-def test_without_one_it_stays_beside_the_prelude_and_binds_the_words_of_the_tests() -> None:
+def test_without_one_it_brings_names_and_all_variants_of_enums() -> None:
     tests = "use solution::*;\nuse solution::a::{self, *};\nuse std::io::*; use Kind::*;"
-    made = write_tests_file(RustTask(tests=tests), None).text
-    assert made.count("use ::gradus_harness::prelude::*;") == 2
-    words = ("a", "io", "solution", "std", "use")
-    parameters = ", ".join(f"r#{word} @ _: ()" for word in words)
-    assert (
-        f"use solution::*; use ::gradus_harness::prelude::*; fn gradus_words_0({parameters})"
-        in (made)
-    )
+    made = write_tests_file(RustTask(tests=tests), None, {"f", "a"}, {"Kind"}).text
+    lines = made.splitlines()[-4:]
+    assert lines[:2] == ["use crate::gradus_names::*;"] * 2
+    assert lines[2] == "use std::io::*; use Kind::*; const _: fn( Kind) = |_| ();"
+    assert lines[3].endswith("pub use self::everything::{a, f}; }")
 
 
 def test_pins_know_their_lines() -> None:

@@ -1,4 +1,4 @@
-"""Imports of everything, `use solution::*;`, in tests, and whether tests can call an answer's macros.
+"""Imports of everything, `use solution::*;`, in tests, and whether they can call own macros.
 
 With such an import the answer would choose what words mean there. It becomes one of names
 (`tests_file`, `imported_names`).
