@@ -20,8 +20,8 @@ from gradus.tasks.rust import RustTask
 from services.degenerate import find_degenerate_flags
 from services.graders.ocaml.syntax import SYNTAX, find_needed_names
 from services.graders.rust.answer import read_answer
-from services.graders.rust.glob_imports import find_shadowed_method
 from services.graders.rust.lexer import TooManyTokens, remove_comments
+from services.graders.rust.own_words import find_own_word
 from services.graders.rust.signature import parse_signature
 from tests.bench.repeated_texts import PIECES
 
@@ -35,7 +35,7 @@ def rust(completion: str) -> None:
     answer = read_answer(completion, task, parse_signature("pub fn f(x: u8);", "solution"))
     try:
         uncommented = remove_comments(answer.form.text)
-        _ = answer.forbidden, answer.items, find_shadowed_method(task, answer)
+        _ = answer.forbidden, answer.items, find_own_word(task, answer)
         find_degenerate_flags(answer.form, uncommented=uncommented, tests_passed=0, passed=False)
     except TooManyTokens:
         pass

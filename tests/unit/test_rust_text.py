@@ -19,10 +19,8 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import read_answer
 from services.graders.rust.compile import CompilerMessage
 from services.graders.rust.expected_values import TOLD, split
-from services.graders.rust.glob_imports import (
-    find_shadowed_method,
-)
 from services.graders.rust.grader import compute_checked_share
+from services.graders.rust.imported_names import ImportedNames
 from services.graders.rust.lexer import (
     MAX_TOKENS,
     Kind,
@@ -33,6 +31,7 @@ from services.graders.rust.lexer import (
     remove_comments,
     tokens,
 )
+from services.graders.rust.own_words import find_own_word
 from services.graders.rust.signature import parse_signature
 from services.graders.rust.task_check import build_library, publish_declared
 from services.graders.rust.tests_file import write_tests_file
@@ -262,7 +261,7 @@ def test_whatever_is_repeated_costs_as_its_length(piece: str, unit: str) -> None
         with suppress(TooManyTokens):
             answer = read_answer(text, task, None)
             assert answer.forbidden is not None
-            assert find_shadowed_method(task, answer) is None
+            assert find_own_word(task, answer) is None
             assert compute_checked_share(answer, None, []) >= 0
 
     def prepare(size: int) -> Callable[[], None]:
@@ -298,7 +297,7 @@ def measure_reading(text: str, task: RustTask) -> float:
         started = time.thread_time()
         answer = build_library(task, text)
         assert answer.forbidden is not None
-        find_shadowed_method(task, answer)
+        find_own_word(task, answer)
         publish_declared(text, answer.items["src/lib.rs"], "pub fn f(); impl A { fn f(&self); }")
         compute_checked_share(answer, None, errors)
         shortest = min(shortest, time.thread_time() - started)
@@ -419,16 +418,13 @@ def test_with_a_signature_an_import_of_everything_brings_what_is_declared() -> N
     assert "*;\nmod" not in made
 
 
-def test_without_one_it_stays_beside_the_prelude_and_binds_the_words_of_the_tests() -> None:
+def test_without_one_it_brings_names_and_all_variants_of_enums() -> None:
     tests = "use solution::*;\nuse solution::a::{self, *};\nuse std::io::*; use Kind::*;"
-    made = write_tests_file(RustTask(tests=tests), None).text
-    assert made.count("use ::gradus_harness::prelude::*;") == 2
-    words = ("a", "io", "solution", "std", "use")
-    parameters = ", ".join(f"r#{word} @ _: ()" for word in words)
-    assert (
-        f"use solution::*; use ::gradus_harness::prelude::*; fn gradus_words_0({parameters})"
-        in (made)
-    )
+    made = write_tests_file(RustTask(tests=tests), None, {"f", "a"}, {"Kind"}).text
+    lines = made.splitlines()[-4:]
+    assert lines[:2] == ["use crate::gradus_names::*;"] * 2
+    assert lines[2] == "use std::io::*; use Kind::*; const _: fn( Kind) = |_| ();"
+    assert lines[3].endswith("pub use self::everything::{a, f}; }")
 
 
 def test_pins_know_their_lines() -> None:
@@ -450,22 +446,39 @@ def test_inner_attributes_stay_in_front() -> None:
 @pytest.mark.parametrize(
     ("answer", "method"),
     [
-        ("pub trait Valid { fn valid(self); fn is_err(self) -> bool; }", "is_err"),
-        ("trait Valid { fn valid(self); fn is_err(self) -> bool; }", None),
-        ("mod m { pub trait Valid { fn is_err(self) -> bool; } } pub use m::*;", "is_err"),
-        ("macro_rules! m { ($n:ident) => { pub trait V { fn $n(); } } } m!(is_err);", "is_err"),
-        ("macro_rules! m { () => {} } trait V {} fn a() { b.is_err() }", None),
-        ("macro_rules! m { ($t:ident $n:ident.$f:ident) => {} } m!(trait V.is_err);", "is_err"),
-        ("macro_rules! m { ($n:ident) => { fn $n() {} } } trait V { m!(is_err); }", "is_err"),
-        ("pub trait Valid { fn valid(self); } impl S { fn is_err(&self) {} }", None),
+        ("pub struct S; impl S { pub fn is_err(&self) -> bool { true } }", "is_err"),
+        ("pub struct S; impl S { fn is_err(&self) -> bool { true } }", None),
+        ("macro_rules! m { ($n:ident) => { pub fn $n() {} } } m!(is_err);", "is_err"),
+        ("macro_rules! m { () => {} } fn a() { b.is_err() }", None),
     ],
 )
-@pytest.mark.parametrize("module", ["*", "inner::*"])
-def test_a_trait_in_scope_may_not_stand_in_for_std(
-    answer: str, method: str | None, module: str
-) -> None:
-    task = RustTask(tests=f"use solution::{module}; #[test] fn a() {{ assert!(f().is_err()); }}")
-    assert find_shadowed_method(task, read_answer(answer, task, None)) == method
+def test_methods_of_an_answer_may_not_stand_in_for_std(answer: str, method: str | None) -> None:
+    task = RustTask(tests="use solution::*; #[test] fn a() { assert!(f().is_err()); }")
+    assert find_own_word(task, read_answer(answer, task, None)) == method
+
+
+@pytest.mark.parametrize(
+    ("answer", "trait"),
+    [
+        ("pub trait T { fn g(&self); }", True),
+        ("pub trait T { fn g(&self); fn other(&self); }", True),
+        ("pub trait T { fn g(&self); fn unwrap(self); }", False),
+        ("macro_rules! m { () => {} } pub trait T { fn g(&self); m!(); }", False),
+        ("pub trait T { fn other(&self); }", False),
+    ],
+)
+def test_a_trait_is_in_scope_for_what_only_it_has(answer: str, trait: bool) -> None:
+    task = RustTask(tests="use solution::*; #[test] fn a() { f().g(); h().unwrap(); }")
+    imports = ImportedNames(task, read_answer(answer, task, None))
+
+    def see(code: str, message: str) -> CompilerMessage:
+        return CompilerMessage("tests.rs", 1, 1, Severity.ERROR, code, message)
+
+    assert imports.refine([see("E0425", "cannot find function `f` in this scope")])
+    assert imports.refine([see("E0599", "no method named `g` found for type `u8`")]) == trait
+    assert imports.names == ({"f", "T"} if trait else {"f"})
+    assert imports.refine([see("E0432", "unresolved import `everything::f`: no `f`")])
+    assert not imports.refine([see("E0425", "cannot find function `f` in this scope")])
 
 
 _LIE = "impl Not for Lie { type Output = bool; }"
@@ -496,7 +509,7 @@ def test_operators_of_what_functions_give_lie_where_tests_do_not_name_it(
     answer: str, operator: str | None
 ) -> None:
     task = RustTask(tests="use solution::*; #[test] fn a() { assert!(!f()); Named.g().unwrap(); }")
-    assert find_shadowed_method(task, read_answer(answer, task, None)) == operator
+    assert find_own_word(task, read_answer(answer, task, None)) == operator
 
 
 def test_forbidden_names_are_found_in_bodies_of_macros_and_nowhere_else() -> None:

@@ -22,7 +22,6 @@ from typing import Any
 from gradus.contract import Diagnostic, Severity, Stage
 from gradus.errors import SandboxFault
 from gradus.tasks.rust import RustTask
-from services.graders.rust import equality_lints
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.config import RustConfig
 from services.graders.rust.crates import Prebuilt
@@ -44,9 +43,6 @@ about style."""
 _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values())")
 """What a crate without features may ask for with `cfg`, in cargo's words: anything else is a
 lint."""
-_AMBIGUITY = "ambiguous_glob_imports"
-"""Lint about a name that two imports of everything bring from other crates, where within a crate it
-is an error: the answer's own `Some` beside the prelude's."""
 _NOWHERE: Mapping[str, Any] = {"file_name": "", "line_start": 1, "column_start": 1}
 """Where a message without a place stands."""
 _SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
@@ -54,14 +50,9 @@ _UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
 """Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code`
 names."""
-_EQUALITY = tuple(f"--force-warn={lint}" for lint in equality_lints.LINTS)
 FOREIGN_BLOCK = "missing_unsafe_on_extern"
 FORBIDDEN = frozenset({"unsafe_code", FOREIGN_BLOCK})
 """Lints that name what an answer may not have."""
-_TRAIT_METHODS = re.compile(
-    rb"""\{"\$message_type":"diagnostic","message":"missing trait method provided by default: `\w+`","""  # noqa: E501
-    rb""""code":\{"code":"clippy::missing_trait_methods\""""
-)
 _MAIN = "fn main() {{ ::{harness}::remote::serve(::{crate}::gradus_calls::dispatch) }}"
 """The program of an answer that has its calls in itself."""
 _KEPT_MAINS = 64
@@ -103,8 +94,6 @@ class Compiled:
     product: bytes
     """The library or the program, if it compiled."""
     remarks: tuple[CompilerMessage, ...]
-    comparisons: tuple[equality_lints.Place, ...] = ()
-    """Where the answer implements `PartialEq` by hand; only of answers that compile."""
     cpu_s: float = 0.0
 
     @property
@@ -175,10 +164,14 @@ class Compiler:
             ordered[answer.entry] += f"\n{appended}"
             flags.append(toolchain.harness_extern)
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
-        lints = [*_FOREIGN]
-        if not task.cases:
-            lints += _EQUALITY
-        argv = [toolchain.clippy, *_LINTS, *lints, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
+        argv = [
+            toolchain.clippy,
+            *_LINTS,
+            *_FOREIGN,
+            *_CONDITIONS,
+            *flags,
+            f"{_CRATE}/{answer.entry}",
+        ]
         compiled = self._compile(server, argv, task, files)
         if (
             compiled.status is CompileStatus.REFUSED
@@ -243,7 +236,6 @@ class Compiler:
             "--crate-name",
             "gradus_tests",
             "--cap-lints=allow",
-            f"--force-warn={_AMBIGUITY}",
             *flags,
             *toolchain.harness_flags,
             *self._build_flags(task, product),
@@ -252,10 +244,7 @@ class Compiler:
         if library:
             argv.append(f"--extern={task.crate}={_LIBRARY}")
             files[_LIBRARY] = library
-        compiled = self._compile(server, [*argv, source], task, files, _UNSTABLE)
-        if any(remark.code == _AMBIGUITY for remark in compiled.remarks):
-            return replace(compiled, status=CompileStatus.REFUSED)
-        return compiled
+        return self._compile(server, [*argv, source], task, files, _UNSTABLE)
 
     def _build_flags(self, task: RustTask, product: str = PRODUCT) -> list[str]:
         return [
@@ -325,16 +314,11 @@ def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
     cpu_limit = used_up or (done.ended is ServerExit.SIGNAL and done.code == signal.SIGXCPU)
     if done.ended is ServerExit.WALL and not cpu_limit:
         raise SandboxFault("the compiler got no CPU: this machine is overloaded")
-    # The lint about trait methods lists them all, 75 for an `Iterator`: more text than is kept of
-    # all messages.
-    messages = b"\n".join(
-        line for line in done.messages.splitlines() if not _TRAIT_METHODS.match(line)
-    )
-    remarks = tuple(_parse_remarks(messages[:_MAX_MESSAGES]))
+    remarks = tuple(_parse_remarks(done.messages[:_MAX_MESSAGES]))
     if (
         done.ended is ServerExit.WALL
         or (done.ended is ServerExit.SIGNAL and cpu_limit)
-        or len(messages) > 2 * _MAX_MESSAGES
+        or len(done.messages) > 2 * _MAX_MESSAGES
     ):
         status = CompileStatus.LIMIT
     elif done.ended is ServerExit.EXIT and done.code == 0 and done.product:
@@ -343,11 +327,8 @@ def _parse_result(done: CompileResult, limits: Limits) -> Compiled:
         status = CompileStatus.REFUSED
     else:
         status = CompileStatus.BROKE
-    if status is not CompileStatus.COMPILED:
-        return Compiled(status, b"", remarks)
-    return Compiled(
-        status, done.product, remarks, tuple(equality_lints.read_places(done.messages, _CRATE))
-    )
+    product = done.product if status is CompileStatus.COMPILED else b""
+    return Compiled(status, product, remarks)
 
 
 def _parse_remarks(stderr: bytes) -> Iterator[CompilerMessage]:

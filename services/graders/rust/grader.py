@@ -32,9 +32,15 @@ from services.graders.rust.compile import (
     CompileStatus,
 )
 from services.graders.rust.config import RustConfig
-from services.graders.rust.equality_lints import Place, may_be_compared
-from services.graders.rust.glob_imports import find_shadowed_method, may_call_macros
+from services.graders.rust.glob_imports import may_call_macros
+from services.graders.rust.imported_names import ImportedNames
 from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, list_texts, remove_comments
+from services.graders.rust.own_words import (
+    EQUALITY,
+    find_own_traits,
+    find_own_word,
+    may_be_compared,
+)
 from services.graders.rust.remote_answer import Needs, RemoteTexts, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import Runner, RunResult
@@ -67,6 +73,8 @@ _STANDING_MB = 24 + STANDING_MB
 runs."""
 _REMOTE_ATTEMPTS = 4
 """Compilations of a task's tests with proxies, each with what the one before lacked."""
+_IMPORTS = 4
+"""Compilations of tests that import everything, each with the names that the one before lacked."""
 _STUBS = 3
 """Attempts to leave out of a stub what cannot be compiled."""
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
@@ -220,7 +228,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         facts = _build_facts(compiled, attempt)
         if facts.stage is not Stage.CLIPPY:
             return facts
-        derived = not find_own_equality(compiled, answer)
+        derived = not any(own.trait == EQUALITY for own in find_own_traits(answer))
         return self._test_answer(attempt, facts, compiled.product, derived=derived)
 
     def _refuse_broken_box(self, attempt: _GradingAttempt) -> None:
@@ -305,8 +313,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if compiled.status is CompileStatus.COMPILED:
             return None
         if attempt.remote:
-            tests = write_tests_file(task, signature, attempt.answer)
-            compiled = self.compiler.compile_tests(tests, product, task, slot)
+            attempt.remote = None
+            compiled, tests = self._compile_tests(attempt, product)
         for message in compiled.errors:
             line = tests.find_task_line(message.outer_line)
             if line:
@@ -335,7 +343,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             compiled = self.compiler.compile_answer(build_stub(task, None), task, slot)
         if compiled.status is not CompileStatus.COMPILED:
             return None
-        tests = write_tests_file(task, signature, stub)
+        tests = write_tests_file(task, signature)
         compiled = self.compiler.compile_tests(tests, compiled.product, task, slot)
         error = find_task_error(task, signature, compiled, tests, is_complete=is_complete)
         return error or find_signature_error(signature, compiled, tests, is_complete=is_complete)
@@ -349,12 +357,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled, tests = self._compile_tests(attempt, product, derived=derived)
         name = None
         if attempt.signature is None:
-            name = find_shadowed_method(task, attempt.answer)
+            name = find_own_word(task, attempt.answer)
         if name:
-            why = (
-                f"a trait of the answer may stand in for the standard library's `{name}`, which the"
-                " tests call"
-            )
+            why = f"`{name}` of the answer may stand in for the standard library's in the tests"
             return replace(_add_remarks(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
         if compiled.status is CompileStatus.REFUSED:
             if attempt.remote and not self._fits_stub(attempt, attempt.remote):
@@ -459,11 +464,17 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         `derived`: the answer derives `PartialEq` wherever it has it.
         """
         task = attempt.task
-        if attempt.remote:
-            tests = attempt.remote.texts.dispatcher
-        else:
-            tests = write_tests_file(task, attempt.signature, attempt.answer, derived=derived)
-        compiled = attempt.add(self.compiler.compile_tests(tests, product, task, attempt.slot))
+        imports = ImportedNames(task, attempt.answer)
+        for _ in range(_IMPORTS):
+            if attempt.remote:
+                tests = attempt.remote.texts.dispatcher
+            else:
+                tests = write_tests_file(
+                    task, attempt.signature, imports.names, imports.enums, derived=derived
+                )
+            compiled = attempt.add(self.compiler.compile_tests(tests, product, task, attempt.slot))
+            if attempt.remote or not imports.refine(compiled.errors):
+                break
         if compiled.status is CompileStatus.BROKE:
             self._refuse_broken_box(attempt)
         return compiled, tests
@@ -514,15 +525,6 @@ def _make_facts(stage: Stage, message: str) -> RustFacts:
     return RustFacts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
 
 
-def find_own_equality(compiled: Compiled, answer: RustAnswer) -> list[Place]:
-    """Return where the answer implements `PartialEq` by hand."""
-    comparisons = []
-    for place in compiled.comparisons:
-        if place.by_macro or place.path in answer.own_files:
-            comparisons.append(place)
-    return comparisons
-
-
 def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts | None:
     """Return the facts of an answer in which the compiler found what is forbidden."""
     answer = attempt.answer
@@ -533,10 +535,9 @@ def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts |
             violations.append((word, remark.path, remark.line, remark.text))
         elif remark.code == FOREIGN_BLOCK and remark.path in answer.own_files:
             violations.append(("extern", remark.path, remark.line, FORBIDDEN_IN_MACROS["extern"]))
-    places = () if attempt.remote else find_own_equality(compiled, answer)
-    for place in places:
-        if may_be_compared(attempt.task, attempt.signature, place, answer.own_files):
-            violations.append(("PartialEq", place.path, place.line, _OWN_EQUALITY))
+    for own in () if attempt.remote else find_own_traits(answer):
+        if own.trait == EQUALITY and may_be_compared(attempt.task, attempt.signature, own, answer):
+            violations.append((EQUALITY, own.path, own.line, _OWN_EQUALITY))
     if not violations:
         return None
     diagnostics = []

@@ -289,23 +289,6 @@ def parse_inner_items(item: Item) -> list[Item]:
     return list(items(item.body[words.index("{") + 1 : -1]))
 
 
-def list_variants(item: Item) -> list[str]:
-    """Return the variants of an enum without parameters; none of another item."""
-    words = list_texts(item.body)
-    if item.word != "enum" or f"{item.name} {{" not in " ".join(words):
-        return []
-    group_ends = compute_group_ends(item.body)
-    names = []
-    at = words.index("{") + 1
-    before = "{"
-    while at < len(words):
-        if before in ("{", ",", "]") and item.body[at].kind is Kind.NAME:
-            names.append(words[at])
-        at = group_ends[at]
-        before = words[at - 1]
-    return names
-
-
 def _find_item_word(stream: Sequence[Token], group_ends: Sequence[int], start: int) -> str:
     """Return the kind of the item that starts at `start`."""
     position = start

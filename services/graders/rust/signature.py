@@ -176,11 +176,6 @@ def _build_trait_pins(item: Declaration, path: str) -> Iterator[TypePin]:
     implementor = f"{_IMPLEMENTOR}: {trait}"
     outer = replace(scope, generics=(*scope.generics, implementor))
     yield from _build_member_pins(item, _IMPLEMENTOR, trait, outer, item.name)
-    bounds = get_field(item.node, "bounds").removeprefix(":")
-    if bounds and not scope.generics:
-        bound = f"fn has<T: ?Sized + {bounds}>() {{}}"
-        pinned = f"fn pin<{implementor}>() {{ {bound} has::<{_IMPLEMENTOR}>(); }}"
-        yield TypePin(item.name, f"#[allow(warnings)] {pinned}")
 
 
 def _build_implementation_pins(item: Declaration) -> Iterator[TypePin]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
 
 from tree_sitter import Node
 
@@ -21,7 +20,13 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.compile import Compiled, CompilerMessage, CompileStatus
 from services.graders.rust.glob_imports import find_globs
-from services.graders.rust.lexer import BEFORE_FUNCTION, Item, Kind, list_texts, parse_inner_items
+from services.graders.rust.lexer import (
+    Item,
+    Kind,
+    compute_group_ends,
+    list_texts,
+    parse_inner_items,
+)
 from services.graders.rust.signature import Signature, get_first_word
 from services.graders.rust.syntax import (
     Declaration,
@@ -29,7 +34,6 @@ from services.graders.rust.syntax import (
     get_field,
     get_text,
     iter_declarations,
-    list_parts,
     normalize,
     parse,
     read_declarations,
@@ -54,6 +58,8 @@ _NAME = re.compile(r"`(?:r#)?(\w+)[^`]*`")
 _WORD = re.compile(r"\w+")
 _GENERIC = re.compile(r"<|\b(?:impl|where)\b")
 _OPAQUE = re.compile(r"->[^;{]*\bimpl\b|\basync\b")
+_OF_TRAIT = re.compile(r"[^{]* for (?!<)")
+"""An `impl` of a trait, up to its type."""
 _PUBLISHED = frozenset({"fn", "struct", "enum", "trait", "type", "const", "static"})
 """Words of items that are made public where the signature declares them."""
 _DERIVED = ("Clone", "Debug", "Default", "PartialEq", "Eq", "PartialOrd", "Ord", "Hash")
@@ -144,10 +150,6 @@ def _iter_item_edits(item: Declaration, traits: Collection[str]) -> Iterator[_Ed
         yield _add_body(node)
     elif item.word in ("const", "static"):
         yield from _add_value(node)
-    elif item.word == "struct" and not has_body:
-        uses = _build_generic_uses(node)
-        if uses:
-            yield last, last, f"(::std::marker::PhantomData<({uses})>)"
     elif item.word == "impl":
         if not has_body:
             yield last, last + 1, " {}"
@@ -176,30 +178,13 @@ def _add_body(node: Node) -> _Edit:
     if body:
         start = body.start_byte
         lines = body.end_point[0] - body.start_point[0]
-    text = " { loop {} }"
-    result = node.child_by_field_name("return_type")
-    if result and result.type == "abstract_type":
-        bounds = get_text(result).removeprefix("impl")
-        text = f" {{ let gradus: ::std::boxed::Box<dyn{bounds}> = loop {{}}; gradus }}"
-    return start, node.end_byte, text + "\n" * lines
+    return start, node.end_byte, " { loop {} }" + "\n" * lines
 
 
 def _add_value(node: Node) -> Iterator[_Edit]:
     type_ = node.child_by_field_name("type")
     if type_ and not node.child_by_field_name("value"):
         yield type_.end_byte, node.end_byte, f" = {_VALUES.get(get_text(type_), 'loop {}')};"
-
-
-def _build_generic_uses(node: Node) -> str:
-    """Return what makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the
-    arguments of a tuple."""
-    uses = []
-    for parameter in list_parts(node, "type_parameters"):
-        if parameter.type == "lifetime_parameter":
-            uses.append(f"&{get_field(parameter, 'name')} (),")
-        elif parameter.type == "type_parameter":
-            uses.append(f"fn() -> {get_field(parameter, 'name')},")
-    return " ".join(uses)
 
 
 def _apply_edits(text: str, edits: Iterable[_Edit]) -> str:
@@ -219,7 +204,10 @@ def publish_declared(text: str, own: Iterable[Item], signature_text: str) -> str
     for item in own:
         if item.word in _PUBLISHED and item.name in names:
             edits += _publish_item(item)
-        elif item.word == "impl" and not _is_of_trait(item):
+        elif item.word == "impl":
+            head = " ".join(token.text for token in item.body if token.kind is not Kind.TEXT)
+            if _OF_TRAIT.match(head):
+                continue
             for inner in parse_inner_items(item):
                 if inner.word in ("fn", "const") and inner.name in methods:
                     edits += _publish_item(inner)
@@ -237,29 +225,18 @@ def _collect_declared(signature_text: str) -> tuple[set[str], set[str]]:
     return names, methods
 
 
-def _is_of_trait(item: Item) -> bool:
-    """Return whether an `impl` is of a trait."""
-    for token, following in pairwise(item.body):
-        if token.text == "{":
-            return False
-        if token.text == "for" and following.text != "<":
-            return True
-    return False
-
-
 def _publish_item(item: Item) -> Iterator[_Edit]:
     """`pub` where it is missing, and in place of `pub(crate)`."""
     words = list_texts(item.body)
-    at = words.index(item.word)
-    while at and (item.body[at - 1].text in BEFORE_FUNCTION or item.body[at - 1].kind is Kind.TEXT):
-        at -= 1
-    before = item.body[at - 1].text if at else ""
-    if before == ")":
-        opening = at - words[at::-1].index("(")
-        last = item.body[at - 1]
-        yield item.body[opening].start, last.start + len(last.text), ""
-    elif before != "pub":
-        yield item.body[at].start, item.body[at].start, "pub "
+    group_ends = compute_group_ends(item.body)
+    at = 0
+    while words[at] == "#":
+        at = group_ends[words.index("[", at)]
+    start = item.body[at].start
+    if words[at] != "pub":
+        yield start, start, "pub "
+    elif words[at + 1] == "(":
+        yield start, item.body[group_ends[at + 1]].start, "pub "
 
 
 # ----------------------------------------------------------------------------------------- judging

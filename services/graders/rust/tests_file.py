@@ -1,10 +1,8 @@
 """The tests as they are compiled: the task's text, and around it what keeps an answer from
 redefining their words.
 
-An import of everything from the answer becomes one of the names that the task declares. Without a
-signature, and from a module of the answer, it stays, with two things beside it: the prelude, so
-that an answer's own `Some` is an error in place of a substitute, and a function that binds every
-word of the tests, which is an error where a constant of the answer would stand in for a variable.
+An import of everything from the answer becomes one of names: of those that the task declares, or of
+those that the tests lack without it (`imported_names`). Imports of all variants of an enum stay.
 
 Assertions are the harness's own. What they find stands, though the answer that was given a closure
 with one catches its panic; their messages hold no values, which a panic hook of the answer could
@@ -16,20 +14,17 @@ was judged otherwise.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from gradus.tasks.rust import RustTask
-from services.graders.rust.answer import RustAnswer
 from services.graders.rust.expected_values import TOLD, split
 from services.graders.rust.glob_imports import find_globs, iter_globs
 from services.graders.rust.lexer import (
-    Kind,
     code,
     list_texts,
-    list_variants,
 )
 from services.graders.rust.signature import Signature, TypePin
 from services.graders.rust.syntax import get_text, parse
@@ -130,8 +125,6 @@ code of that."""
 
 
 _COMPUTED = re.compile(r"\bconst (?:_ |\{)")
-_NO_VARIABLES = frozenset({"_", "self", "super", "crate"})
-"""Words that not even `r#` makes a variable."""
 _FIELDS = ("tests", "signature", "crate", "edition", "dependencies")
 """What of a task the file depends on."""
 
@@ -166,41 +159,34 @@ class TestsFile:
 def write_tests_file(
     task: RustTask,
     signature: Signature | None,
-    answer: RustAnswer | None = None,
+    names: Collection[str] = (),
+    enums: Collection[str] = (),
     *,
     derived: bool = True,
 ) -> TestsFile:
     """Return the file to compile in place of `task.tests`. The last 128 are kept: a task has many
     answers.
 
-    `answer`: what the tests may have names of; with a signature these are those that it declares.
+    `names`: what imports of everything from the answer bring that the signature does not declare.
+    `enums`: of the answer, whose variants may all be imported.
     `derived`: the answer derives `PartialEq`, or the task declares that it need not.
     """
     derived = derived or bool(signature and signature.own_equality)
-    words = set(list_texts(code(task.tests)))
-    items = answer.items[answer.entry] if answer else ()
-    declared = signature.names if signature else sorted({item.name for item in items} & words)
-    variants = []
-    for item in items:
-        names = [name for name in list_variants(item) if name in words]
-        if names and item.name in words:
-            variants.append((item.name, tuple(names)))
     fields = tuple((field, getattr(task, field)) for field in _FIELDS)
-    return _build_tests_file(fields, signature, tuple(declared), tuple(variants), derived)
+    return _build_tests_file(fields, signature, tuple(sorted(names)), frozenset(enums), derived)
 
 
 @lru_cache(maxsize=128)
 def _build_tests_file(
     fields: tuple[tuple[str, Any], ...],
     signature: Signature | None,
-    declared: tuple[str, ...],
-    variants: tuple[tuple[str, tuple[str, ...]], ...],
+    names: tuple[str, ...],
+    enums: frozenset[str],
     derived: bool,
 ) -> TestsFile:
-    """Return the file of a task with these `_FIELDS`. `declared`: names that its tests have from
-    the answer. `variants`: of its enums, as far as the tests name them."""
+    """Return the file of a task with these `_FIELDS`."""
     task = RustTask(**dict(fields))
-    taken_out = split(task, declared)
+    taken_out = split(task, {*names, *(signature.names if signature else ())})
     task = task.model_copy(update={"tests": taken_out.tests})
     extern_crate = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
     start = find_item_start(task.tests)
@@ -209,7 +195,7 @@ def _build_tests_file(
         + extern_crate
         + _render_assertions(task, derived)
         + "\n"
-        + _replace_globs(task, signature, dict(variants), start)
+        + _replace_globs(task, signature, names, enums, start)
     )
     added_line = task.tests[:start].count("\n") + 1
     count = task.tests.count("\n") + 1
@@ -284,40 +270,35 @@ def find_item_start(text: str) -> int:
 
 
 def _replace_globs(
-    task: RustTask, signature: Signature | None, variants: Mapping[str, Sequence[str]], start: int
+    task: RustTask,
+    signature: Signature | None,
+    names: Sequence[str],
+    enums: Collection[str],
+    start: int,
 ) -> str:
+    """Return the text from `start` with imports by name for imports of everything."""
     text = task.tests
     out: list[str] = []
     position = start
+    paths = []
     of_crate = find_globs(text, task.crate)
-    for number, glob in enumerate(iter_globs(text)):
+    for glob in iter_globs(text):
         declaration = text[glob.start : glob.end]
-        if glob.owner in variants:
-            path = declaration[: declaration.rindex("*")]
-            declaration += _render_variants(path, glob.owner, variants[glob.owner])
-        if glob in of_crate and signature is not None and glob.is_plain(task.crate):
-            declaration = f"use ::{task.crate}::{{{', '.join(sorted(signature.names))}}};"
-        elif glob in of_crate:
-            declaration += f" use {_get_harness_path(task)}::prelude::*;"
-            declaration += f" fn gradus_words_{number}({_render_bindings(text)}) {{}}"
-        out += [text[position : glob.start], declaration]
+        if glob.owner in enums:
+            path = declaration.removeprefix("use").rpartition("::")[0]
+            new = f"{declaration} const _: fn({path}) = |_| ();"  # a module would be an error
+        elif glob not in of_crate:
+            continue
+        elif signature is not None and glob.is_plain(task.crate):
+            new = f"use ::{task.crate}::{{{', '.join(sorted(signature.names))}}};"
+        else:
+            paths.append(f"pub {declaration}")
+            new = "use crate::gradus_names::*;"
+        out += [text[position : glob.start], new]
         position = glob.end
-    return "".join(out) + text[position:]
-
-
-def _render_variants(path: str, enum: str, names: Sequence[str]) -> str:
-    """Return imports of variants by name, which win over the prelude beside `path*`, and what
-    compiles only if they are variants: a module of this name could have anything in it."""
-    patterns = " | ".join(f"{enum}::{name} {{ .. }}" for name in names)
-    check = f"const _: fn({enum}) = |gradus| match gradus {{ {patterns} => {{}}, _ => {{}} }};"
-    return f" {path}{{{', '.join(names)}}}; {check}"
-
-
-def _render_bindings(text: str) -> str:
-    """Return parameters that have the words of `text` for names."""
-    bindings = set()
-    for token in code(text):
-        word = token.text.removeprefix("r#")
-        if token.kind is Kind.NAME and word.islower() and word not in _NO_VARIABLES:
-            bindings.add(f"r#{word} @ _: ()")
-    return ", ".join(sorted(bindings))
+    out.append(text[position:])
+    if paths:
+        everything = f"mod everything {{ {' '.join(dict.fromkeys(paths))} }}"
+        brought = f"pub use self::everything::{{{', '.join(names)}}};"
+        out.append(f"\nmod gradus_names {{ {everything} {brought} }}")
+    return "".join(out)

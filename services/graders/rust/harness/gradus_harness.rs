@@ -219,19 +219,3 @@ fn paths<'a>(of_type: &'a str, answer: &str) -> Vec<&'a str> {
     found.dedup();
     found
 }
-
-/// What every program sees without an import, but for the comparisons above. Imported beside everything of an answer,
-/// it makes an answer's own `Some` or `vec!` ambiguous, which is an error where tests use it.
-pub mod prelude {
-    pub use std::prelude::v1::{AsMut, AsRef, Box, Clone, Copy, Default, DoubleEndedIterator, Drop, Eq};
-    pub use std::prelude::v1::{Err, ExactSizeIterator, Extend, Fn, FnMut, FnOnce, From, Into, IntoIterator, Iterator};
-    pub use std::prelude::v1::{drop, None, Ok, Option, Ord, PartialEq, PartialOrd, Result, Send, Sized, Some, String};
-    pub use std::prelude::v1::{Sync, ToOwned, ToString, Unpin, Vec};
-    pub use std::{debug_assert, debug_assert_eq, debug_assert_ne, eprint, eprintln, format, matches, panic};
-    pub use std::{print, println, todo, unimplemented, unreachable, vec, write, writeln};
-    pub use std::convert::{TryFrom, TryInto};
-    pub use std::iter::FromIterator;
-    pub use std::prelude::v1::{Debug, Hash};
-    pub use std::primitive::*;
-    pub use ::{core, std};
-}

@@ -1,0 +1,151 @@
+"""What an answer calls by words of the standard library: traits that it implements itself, and
+methods. Tests that see its types take them for the standard library's.
+
+Read from tokens. Where a macro or another name may hide what is implemented, it counts as unknown,
+which is not allowed where a known type would not be.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import chain
+
+from gradus.tasks.rust import RustTask
+from services.graders.rust.answer import RustAnswer
+from services.graders.rust.imported_names import METHOD
+from services.graders.rust.lexer import Kind, code, list_texts
+from services.graders.rust.signature import Signature
+
+_JUDGING = frozenset(
+    {"is_ok", "is_err", "is_some", "is_none", "unwrap", "unwrap_err", "expect_err"}
+)
+"""Methods of the standard library by which tests judge a `Result` or an `Option`."""
+_OPERATORS = frozenset(
+    ("Not", "Neg", "Add", "Sub", "Mul", "Div", "Rem", "BitAnd", "BitOr", "BitXor", "Shl", "Shr"),
+)
+EQUALITY = "PartialEq"
+_TRAITS = sorted({*_OPERATORS, "Deref", EQUALITY})
+_TYPE_ARGUMENTS = r"< (?:[^;{}]|\{[^{};]*\}){0,1000}> "
+_PATH = r"(?:(?:&|mut|dyn|'\w+|\w+ : :|: :) )*"
+_OWN_TRAIT = re.compile(
+    rf"(?<![^ ])(?P<trait>{'|'.join(_TRAITS)})(?= (?P<behind>\S+))"
+    rf"(?= (?:{_TYPE_ARGUMENTS})?for {_PATH}(?P<type>\w+))?"
+)
+"""A trait's name in joined tokens, and the type if it is implemented there."""
+_DERIVED = re.compile(r"\bderive \([^()]{0,500}\)")
+_IMPORTED = re.compile(r"\buse (?:(?! (?:as|for) )[^;<]){0,500};")
+_TRAIT_PIECE = re.compile(r"(?:\$ \w+ |\) (?:[:*+?,] ){1,4})(?:<[^;{}]{0,200}> )?for\b|\$ \w+ \$")
+"""A macro may be given the trait that it implements, by whatever words."""
+_DERIVED_PIECE = re.compile(r"# \[ \$|\bderive \( \$")
+"""It may take it out of an attribute."""
+_BOUND = re.compile(r"(?:[^:] :|\+|\bas) $")
+"""What stands before `Trait<...>` that is not implemented."""
+_FUNCTION = re.compile(r"\bfn (\w+)")
+_PUBLIC_FUNCTION = re.compile(r"\bpub (?:const |async )*fn (\w+)")
+_PUBLIC_HEAD = re.compile(r"\bpub fn ([^{;]*)")
+_MADE_OF_PIECES = re.compile(r"\bfn (?![\w(])")
+"""A function whose name a macro is given, or makes."""
+_LONE_WORD = re.compile(r"(?<![.:] )\b[^\W\d]\w*")
+_OTHER_NAME = re.compile(r"\btype (?!Output\b|Target\b)(\w+)")
+_IMPORT = re.compile(r"\buse ([^;]*)")
+_TYPE = re.compile(r"\b(?:struct|enum|union) (\$|\w+)")
+_COMPARING = re.compile(
+    r"[=!]=|::\s*assert|\bdebug_assert|\b(?:contains|position|dedup\w*|starts_with|ends_with|eq|ne|lt|le|gt|ge|cmp|max|min"
+    r"|sort\w*|is_sorted\w*|Hash\w+|BTree\w+)\b"
+)
+"""What compares values in tests other than `assert_eq!` and `assert_ne!`."""
+_TYPES = re.compile(r"\b(?:struct|enum|type|impl|dyn|trait|mod)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTrait:
+    """Where an answer implements a trait of the standard library by hand."""
+
+    trait: str
+    type_: str
+    """Empty where it is not known."""
+    path: str
+    line: int
+
+
+def find_own_traits(answer: RustAnswer) -> list[OwnTrait]:
+    """Return what of the traits that judge the answer implements. Raises TooManyTokens."""
+    texts = {}
+    for path, stream in answer.tokens.items():
+        words = ["_" if token.kind is Kind.TEXT else token.text for token in stream]
+        texts[path] = " ".join([*words, "_"])
+    everything = " ".join(texts.values())
+    is_piece = has_macros(answer) and _TRAIT_PIECE.search(everything) is not None
+    found = []
+    for path, text in texts.items():
+        if not (is_piece and _DERIVED_PIECE.search(everything)):
+            text = _DERIVED.sub(_blank, text)
+        if not is_piece:
+            text = _IMPORTED.sub(_blank, text)
+        for match in _OWN_TRAIT.finditer(text):
+            start = match.start()
+            is_bound = _BOUND.search(text[max(0, start - 9) : start])
+            is_renamed = match["behind"] == "as"
+            is_unread = match["behind"] == "<" and not is_bound
+            if match["type"] or is_piece or is_renamed or is_unread:
+                line = answer.tokens[path][text.count(" ", 0, start)].line
+                found.append(OwnTrait(match["trait"], match["type"] or "", path, line))
+    return found
+
+
+def _blank(match: re.Match[str]) -> str:
+    """Return as many words as `match` has."""
+    return "_" + " _" * match[0].count(" ")
+
+
+def has_macros(answer: RustAnswer) -> bool:
+    return any("macro_rules" in text for text in answer.own_files.values())
+
+
+def may_be_compared(
+    task: RustTask, signature: Signature | None, own: OwnTrait, answer: RustAnswer
+) -> bool:
+    """Return whether tests in the answer's process may compare by its own equality otherwise than
+    by the harness's assertions, which know types (`fair`)."""
+    if signature is not None:
+        return not signature.own_equality and _TYPES.search(task.signature or "") is not None
+    if _COMPARING.search(task.tests) is None:
+        return False
+    name = own.type_
+    reaching = re.compile(
+        rf"\bpub\b[^;{{]*\b{name}\b|\b(?:struct|enum|union|type|trait)\s+(?!{name}\b)\w+[^;}}]*"
+        rf"\b{name}\b|\bas\b|\bpub\s+use\b|\bPartialEq\s*<(?!\s*(?:Self|{name})\s*>)"
+    )
+    return not name or any(reaching.search(text) for text in answer.own_files.values())
+
+
+def find_own_word(task: RustTask, answer: RustAnswer) -> str | None:
+    """Return what stands in for a word of the standard library in tests of a task without a
+    signature: a method, or an operator of a type that public functions give and tests do not
+    name."""
+    tests = " ".join(list_texts(code(task.tests)))
+    text = " ".join(list_texts(chain.from_iterable(answer.tokens.values())))
+    called = set(METHOD.findall(tests))
+    functions = _FUNCTION if has_macros(answer) else _PUBLIC_FUNCTION
+    own_methods = called & _JUDGING & set(functions.findall(text))
+    if has_macros(answer) and _MADE_OF_PIECES.search(text):
+        own_methods |= called & _JUDGING & set(_LONE_WORD.findall(text))
+    results: set[str] = set()
+    for head in _PUBLIC_HEAD.findall(text):
+        results.update(head.partition("- >")[2].split())
+    operators = set(_OPERATORS)
+    if called & _JUDGING:
+        operators.add("Deref")
+    types = set(_TYPE.findall(text))
+    if "$" in types:
+        types |= results
+    renamed = set(re.findall(r" as (\w+)", " ".join(_IMPORT.findall(text))))
+    if results.isdisjoint({"$", *renamed, *_OTHER_NAME.findall(text)}):
+        types &= results
+    hidden = types.difference(tests.split())
+    lying = results & _OPERATORS
+    for own in find_own_traits(answer):
+        if own.trait in operators and (own.type_ in hidden or (hidden and not own.type_)):
+            lying.add(own.trait)
+    return min(own_methods | lying, default=None)
