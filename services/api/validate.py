@@ -87,21 +87,9 @@ class KnownGrader:
         _refuse(packer.mistakes)
         return PackedRequest(None, deadline_s, packer.packed)
 
-    def validate_tasks(self, tasks: Sequence[dict[str, Any]]) -> None:
-        """Raise Refused for tasks that do not fit the schema, and for texts that are too long, hold
-        NUL or are not Unicode, which the schema does not limit.
-
-        The status is 413 when only sizes are wrong, else 422.
-        """
-        mistakes: list[Mistake] = []
-        for index, task in enumerate(tasks):
-            mistakes += self.find_mistakes(task, ("submissions", index, "task"))
-            if len(mistakes) > MAX_ERRORS:
-                break
-        _refuse(mistakes)
-
     def find_mistakes(self, task: dict[str, Any], top: Path) -> list[Mistake]:
-        """Return the mistakes in a task, whose path is `top`."""
+        """Return what in a task, whose path is `top`, does not fit the schema, and texts that are
+        too long, hold NUL or are not Unicode, which the schema does not limit."""
         mistakes: list[Mistake] = []
         _collect_bad_texts(task, top, mistakes)
         # The validator raises UnicodeEncodeError for texts that are not Unicode.

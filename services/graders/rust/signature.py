@@ -63,8 +63,6 @@ class Signature:
     declared."""
     imports: str = ""
     """The `use` items, in one line."""
-    functions: tuple[tuple[str, Function], ...] = ()
-    """Functions at the crate's root by name."""
     is_plain: bool = False
     """It declares functions without bodies, modifiers and types of the answer's choice, and nothing
     else."""
@@ -81,20 +79,20 @@ def parse_signature(text: str, crate: str) -> Signature:
     root = parse(normalize(text))
     declared = list(iter_declarations(root))
     items = [item for item in declared if item.word != "use"]
-    functions = [(item.name, Function.read(item.node)) for item in items if item.word == "fn"]
     return Signature(
         _list_names(declared),
         tuple(_build_pins(declared, f"::{crate}")),
         next(_find_refusals(declared), None),
         frozenset(_find_own_equality(declared)),
         " ".join(get_text(item.node) for item in declared if item.word == "use"),
-        tuple(functions),
-        len(functions) == len(items) and all(map(_is_plain_function, items)),
+        all(map(_is_plain_function, items)),
         not root.has_error,
     )
 
 
 def _is_plain_function(item: Declaration) -> bool:
+    if item.word != "fn":
+        return False
     function = Function.read(item.node)
     has_modifiers = find_child(item.node, "function_modifiers") is not None
     has_body = item.node.type == "function_item"
@@ -382,15 +380,6 @@ class Function:
         return (
             self.is_async or re.search(r"\bimpl\b", " ".join((*self.takes, self.gives))) is not None
         )
-
-    @property
-    def pointer(self) -> str:
-        """The type of a pointer to it, for all lifetimes; of one that is not opaque."""
-        lifetimes = []
-        for part in self.scope.generics:
-            if not _is_type(part):
-                lifetimes.append(part.partition(":")[0])
-        return self.render_pointer(lifetimes)
 
     def render_pointer(self, bound: Sequence[str]) -> str:
         """Return the type of a pointer to it that holds for all lifetimes `bound`."""
