@@ -82,29 +82,39 @@ def attempt(
 
 
 @pytest.fixture(scope="module")
-def batch(
-    rust_grader: RustGrader,
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Batch]:
-    folder = tmp_path_factory.mktemp("attacks")
+def impatient(
+    rust_grader: RustGrader, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RustGrader]:
+    """A grader that waits for attacks which sleep as long as they need at least."""
     settings = rust_grader.config.model_dump()
     settings["run"]["wall_s"] = min(
         attack.wall_s for attack in ATTACKS.values() if attack.wall_s is not None
     )
-    (folder / "rust.yaml").write_text(yaml.safe_dump(settings))
-    with closing(RustGrader(folder / "rust.yaml", rust_grader.sandbox)) as impatient:
-        # the boxes stand before the first attack: a slot links from the second answer to a task on
-        for grader, _, slot in product((rust_grader, impatient), range(2), range(SLOTS)):
-            assert grade(grader, HONEST.source, HONEST, "declared", slot).passed
-        attempts = {
-            (attack.name, variant): partial(
-                attempt, rust_grader, impatient, folder / str(number), attack, variant
-            )
-            for number, (attack, variant) in enumerate(chosen_attacks(request))
-        }
-        with closing(Batch(attempts)) as batch:
-            yield batch
+    file = tmp_path_factory.mktemp("impatient") / "rust.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    with closing(RustGrader(file, rust_grader.sandbox)) as grader:
+        yield grader
+
+
+@pytest.fixture(scope="module")
+def batch(
+    rust_grader: RustGrader,
+    impatient: RustGrader,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Batch]:
+    folder = tmp_path_factory.mktemp("attacks")
+    # the compilers stand before the first attack: answers of each variant need others
+    for grader, variant, slot in product((rust_grader, impatient), VARIANTS, range(SLOTS)):
+        assert grade(grader, HONEST.source, HONEST, variant, slot).passed
+    attempts = {
+        (attack.name, variant): partial(
+            attempt, rust_grader, impatient, folder / str(number), attack, variant
+        )
+        for number, (attack, variant) in enumerate(chosen_attacks(request))
+    }
+    with closing(Batch(attempts)) as batch:
+        yield batch
 
 
 @pytest.mark.parametrize(("attack", "variant"), attacks())
@@ -115,8 +125,11 @@ def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(
 
 
 def test_after_all_attacks_no_process_is_left_and_right_answers_pass(
-    batch: Batch, rust_grader: RustGrader
+    batch: Batch, rust_grader: RustGrader, impatient: RustGrader
 ) -> None:
+    batch.wait_for_all()
+    rust_grader.close_idle_runs()
+    impatient.close_idle_runs()
     batch.assert_no_process_is_left()
     for variant, slot in product(VARIANTS, range(SLOTS)):
         assert grade(rust_grader, HONEST.source, HONEST, variant, slot).passed

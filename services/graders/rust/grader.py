@@ -60,7 +60,7 @@ from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
 from services.sandbox.memory_budget import BoxMemory
-from services.sandbox.nested_boxes import STANDING_MB, find_nested_boxes
+from services.sandbox.nested_boxes import STANDING_MB, NestedBoxes, find_nested_boxes
 
 log = logging.getLogger("gradus.worker")
 
@@ -173,6 +173,12 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
 
     def close(self) -> None:
         self.compiler.close()
+        self.close_idle_runs()
+
+    def close_idle_runs(self) -> None:
+        """Close the boxes for runs that have nothing to do."""
+        if isinstance(self.runs, NestedBoxes):
+            self.runs.close()
 
     def facts(
         self, submission: TaskSubmission[RustTask], slot: int = 0, rubric: str = ""
