@@ -19,6 +19,8 @@ from services.graders.rust.evaluation import find_missing_name
 from services.graders.rust.glob_imports import find_globs
 from services.graders.rust.lexer import code, list_texts, parse_inner_items
 
+_OTHER_KIND = re.compile(r"expected .*, found [a-z ]+ `(\w+)`")
+"""The message for a function that is called like a crate, a macro or a module of the tests."""
 METHOD = re.compile(r"(?:\.|: :) ([^\W\d]\w*)")
 
 
@@ -48,6 +50,9 @@ class ImportedNames:
         methods = set()
         for error in errors:
             name = (find_missing_name(error.text, error.code) or "").rpartition("::")[2]
+            other = _OTHER_KIND.match(error.text)
+            if other:
+                name = other[1]
             if error.code == "E0599":
                 methods.add(name)
             elif error.code == "E0432" and name in self.names:
