@@ -234,7 +234,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         facts = _build_facts(compiled, attempt)
         if facts.stage is not Stage.CLIPPY:
             return facts
-        derived = not any(own.trait == EQUALITY for own in find_own_traits(answer))
+        derived = not any(own_trait.trait == EQUALITY for own_trait in find_own_traits(answer))
         return self._test_answer(attempt, facts, compiled.product, derived=derived)
 
     def _refuse_broken_box(self, attempt: _GradingAttempt) -> None:
@@ -541,9 +541,11 @@ def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts |
             violations.append((word, remark.path, remark.line, remark.text))
         elif remark.code == FOREIGN_BLOCK and remark.path in answer.own_files:
             violations.append(("extern", remark.path, remark.line, FORBIDDEN_IN_MACROS["extern"]))
-    for own in () if attempt.remote else find_own_traits(answer):
-        if own.trait == EQUALITY and may_be_compared(attempt.task, attempt.signature, own, answer):
-            violations.append((EQUALITY, own.path, own.line, _OWN_EQUALITY))
+    for own_trait in () if attempt.remote else find_own_traits(answer):
+        if own_trait.trait == EQUALITY and may_be_compared(
+            attempt.task, attempt.signature, own_trait, answer
+        ):
+            violations.append((EQUALITY, own_trait.path, own_trait.line, _OWN_EQUALITY))
     if not violations:
         return None
     diagnostics = []

@@ -77,7 +77,7 @@ def find_own_traits(answer: RustAnswer) -> list[OwnTrait]:
         texts[path] = " ".join([*words, "_"])
     everything = " ".join(texts.values())
     is_piece = has_macros(answer) and _TRAIT_PIECE.search(everything) is not None
-    found = []
+    own_traits = []
     for path, text in texts.items():
         if not (is_piece and _DERIVED_PIECE.search(everything)):
             text = _DERIVED.sub(_blank, text)
@@ -90,8 +90,8 @@ def find_own_traits(answer: RustAnswer) -> list[OwnTrait]:
             is_unread = match["behind"] == "<" and not is_bound
             if match["type"] or is_piece or is_renamed or is_unread:
                 line = answer.tokens[path][text.count(" ", 0, start)].line
-                found.append(OwnTrait(match["trait"], match["type"] or "", path, line))
-    return found
+                own_traits.append(OwnTrait(match["trait"], match["type"] or "", path, line))
+    return own_traits
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -104,7 +104,7 @@ def has_macros(answer: RustAnswer) -> bool:
 
 
 def may_be_compared(
-    task: RustTask, signature: Signature | None, own: OwnTrait, answer: RustAnswer
+    task: RustTask, signature: Signature | None, own_trait: OwnTrait, answer: RustAnswer
 ) -> bool:
     """Return whether tests in the answer's process may compare by its own equality otherwise than
     by the harness's assertions, which know types (`fair`)."""
@@ -112,7 +112,7 @@ def may_be_compared(
         return not signature.own_equality and _TYPES.search(task.signature or "") is not None
     if _COMPARING.search(task.tests) is None:
         return False
-    name = own.type_
+    name = own_trait.type_
     reaching = re.compile(
         rf"\bpub\b[^;{{]*\b{name}\b|\b(?:struct|enum|union|type|trait)\s+(?!{name}\b)\w+[^;}}]*"
         rf"\b{name}\b|\bas\b|\bpub\s+use\b|\bPartialEq\s*<(?!\s*(?:Self|{name})\s*>)"
@@ -145,7 +145,9 @@ def find_own_word(task: RustTask, answer: RustAnswer) -> str | None:
         types &= results
     hidden = types.difference(tests.split())
     lying = results & _OPERATORS
-    for own in find_own_traits(answer):
-        if own.trait in operators and (own.type_ in hidden or (hidden and not own.type_)):
-            lying.add(own.trait)
+    for own_trait in find_own_traits(answer):
+        if own_trait.trait in operators and (
+            own_trait.type_ in hidden or (hidden and not own_trait.type_)
+        ):
+            lying.add(own_trait.trait)
     return min(own_methods | lying, default=None)

@@ -196,12 +196,12 @@ def _apply_edits(text: str, edits: Iterable[_Edit]) -> str:
     return "".join([*parts, text[position:]])
 
 
-def publish_declared(text: str, own: Iterable[Item], signature_text: str) -> str:
+def publish_declared(text: str, items: Iterable[Item], signature_text: str) -> str:
     """Return `text` with `pub` at its private items and methods that the signature declares.
     `own`: its items."""
     names, methods = _collect_declared(signature_text)
     edits: list[_Edit] = []
-    for item in own:
+    for item in items:
         if item.word in _PUBLISHED and item.name in names:
             edits += _publish_item(item)
         elif item.word == "impl":
