@@ -21,7 +21,8 @@ from gradus.json_tokens import count_tokens
 from gradus.row_reader import read_rows
 from gradus.tasks.rust import RustTask
 from services.api.adapters import ADAPTERS, nemo_gym, openenv, openrlhf, sandbox_fusion, slime
-from services.api.adapters.grading import _iter_submissions
+from services.api.adapters.grading import _pack_request
+from services.api.adapters.task_files import TaskFiles
 from services.api.json_object import JsonObject, parse_object
 from services.api.parse import parse_model
 from services.api.problems import MAX_ERRORS
@@ -40,17 +41,13 @@ PROGRAM = KnownGrader(describe_offline("program"))
 Read = Callable[[bytes], object]
 
 
-def read_adapter(find: Callable[[JsonObject], Iterable[Completion]]) -> Read:
+def read_adapter(
+    find: Callable[[JsonObject], Iterable[Completion]], grader: KnownGrader = OCAML
+) -> Read:
     def read(data: bytes) -> None:
-        rows = _iter_submissions(find(parse_object(data)), {}, reads_prompt=True)
-        OCAML.pack_request(rows, 10)
+        _pack_request(grader, partial(find, parse_object(data)), TaskFiles(()), 10)
 
     return read
-
-
-def read_program(data: bytes) -> None:
-    _, completion = sandbox_fusion._read_program(parse_object(data))
-    PROGRAM.pack_request(_iter_submissions([completion], {}, reads_prompt=False), 10)
 
 
 def read_file(suffix: str, folder: Path, data: bytes) -> None:
@@ -81,10 +78,13 @@ ENTRANCES: dict[str, tuple[Read, str]] = {
         '{"verify_responses": [%s]}',
     ),
     "sandbox_fusion": (
-        lambda data: sandbox_fusion._read_submission(parse_object(data)),
+        read_adapter(partial(sandbox_fusion._iter_submission, is_program=True), PROGRAM),
         '{"completion": "x", "config": {"language": "c", "provided_data": {"test": [%s]}}}',
     ),
-    "sandbox_fusion's programs": (read_program, '{"language": "c", "code": "x", "files": [%s]}'),
+    "sandbox_fusion's programs": (
+        read_adapter(partial(sandbox_fusion._iter_program, language="c"), PROGRAM),
+        '{"language": "c", "code": "x", "files": [%s]}',
+    ),
     "openenv": (openenv._parse_frame, '{"type": "reset", "data": {"task": [%s]}}'),
     "operators": (partial(parse_model, Cancelling), '{"jobs": [%s]}'),
     "tokens": (count_tokens, '{"a": [%s]}'),
