@@ -550,7 +550,10 @@ def test_a_shipped_image_has_no_compiler_and_no_package_lists(dockerfile: Path) 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
 def test_python_packages_are_pinned_by_the_lock_file(dockerfile: Path) -> None:
     installs = re.findall(r"pip install [^&]*", " ".join(values(instructions(dockerfile), "RUN")))
-    pins = ("-c requirements.lock", "-c requirements-vllm.lock", "--no-deps", "--require-hashes")
+    pins = (
+        *("-c requirements.lock", "-c requirements-vllm.lock", "-r torch.lock"),
+        *("--no-deps", "--require-hashes"),
+    )
     for install in installs:
         assert any(pin in install for pin in pins), install
 

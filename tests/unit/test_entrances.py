@@ -111,7 +111,7 @@ def test_a_body_costs_as_its_length_and_messages_are_short(
 ) -> None:
     read, form = ENTRANCES[entrance]
     if entrance.startswith("."):
-        read = partial(read, tmp_path)  # type: ignore[call-arg]
+        read = partial(read, tmp_path)  # type: ignore[arg-type]
 
     def prepare(size: int) -> Callable[[], None]:
         repeated = piece * (size // len(piece) // form.count("%s"))

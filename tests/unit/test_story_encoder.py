@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradus.errors import InternalFault
-from services.graders.base.batching import MAX_DRAIN_TOKENS, Ids, Queued, make_passes
+from services.graders.base.batching import Ids, Queued, make_passes
 from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, Floats
 from services.sandbox.cancellation import CancelToken, enter_attempt
 
@@ -218,28 +218,6 @@ def test_a_small_request_goes_before_what_is_left_of_large_ones_and_these_by_age
             one.result(SOON_S)
     ends = [find_last_pass(model, texts) for texts in ([["small"], *requests])]
     assert ends == sorted(ends)
-
-
-def test_a_request_that_comes_later_waits_for_one_drain_at_most(
-    encoder: Encoder, model: Arithmetic
-) -> None:
-    with ThreadPoolExecutor() as pool:
-        held(model, encoder, pool)
-        large = pool.submit(encoder.vectors, [f"{'A' * 60}{n}" for n in range(400)])
-        until_queued(encoder, 400)
-        model.go.set()
-        for _ in range(3):
-            assert model.entered.acquire(timeout=SOON_S)
-        model.go.clear()
-        n_left = len(encoder._model._queue)
-        small = pool.submit(encoder.vectors, ["small"])
-        until_queued(encoder, n_left + 1)
-        model.go.set()
-        small.result(SOON_S)
-        large.result(SOON_S)
-    before = chain(*model.passes[: find_last_pass(model, ["small"])])
-    n_tokens = sum(map(len, before))
-    assert n_tokens < 2 * MAX_DRAIN_TOKENS
 
 
 def test_what_a_cancelled_attempt_queued_is_not_run_unless_another_waits_for_it(
