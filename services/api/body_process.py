@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import atexit
 import resource
+import signal
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
-from gradus.errors import GradusError, TooLarge
+from gradus.errors import GradusError, QueueFault, TooLarge
 
 CPU_S = 20
 """Seconds of CPU after which work on one body is stopped: 64 MiB take about one."""
@@ -28,6 +30,11 @@ SPARE_BYTES = 512 * 1024 * 1024
 MEMORY_FACTOR = 8
 """Work on a body may take so many times its size, and `SPARE_BYTES`, of address space."""
 TOO_COSTLY = f"reading the body takes more than {CPU_S} s or too much memory; send it in parts"
+ENDED_BY_BODY = (-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGSEGV)
+"""Exit codes of a process that used up its CPU time, memory or stack."""
+ENDED = (
+    "the process that reads large bodies was ended; try again, or give the API more memory"
+)
 BLOCK_BYTES = 256 * 1024
 Answer = tuple[Exception | None, Any]
 T = TypeVar("T")
@@ -67,16 +74,19 @@ class BodyProcess:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._exit_code = 0
 
     def call(self, request: Request, blocks: Sequence[bytes | bytearray]) -> Any:
         """Return the result of a request, or raise what its work raises.
 
-        Raises TooLarge where the process ended twice, as it does at its limits: once may be an
-        accident.
+        A process that ends before its answer is tried once more. Raises TooLarge where both end as
+        at their limits, and else QueueFault: somebody ended them, such as the kernel for memory.
         """
         answer = self._exchange(request, blocks) or self._exchange(request, blocks)
-        if answer is None:
+        if answer is None and self._exit_code in ENDED_BY_BODY:
             raise TooLarge(TOO_COSTLY)
+        if answer is None:
+            raise QueueFault(ENDED)
         error, value = answer
         if error is not None:
             raise error
@@ -115,7 +125,7 @@ class BodyProcess:
             self._connection = None
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._exit_code = self._process.wait()
             self._process = None
 
 
@@ -133,8 +143,8 @@ async def run_in_process(
     """Return `work(*args)`, or `work(data, *args)` with the bytes of a body, computed in the
     process. What `work` changes of `args` is lost, and all three are pickled.
 
-    `key`: name of the API key whose body it is. `n_bytes`: its size. Raises what `work` raises, and
-    TooLarge at the limits of the process.
+    `key`: name of the API key whose body it is. `n_bytes`: its size. Raises what `work` raises,
+    TooLarge at the limits of the process, and QueueFault where it was ended.
     """
     blocks = [] if body is None else body.blocks
     request = Request(work, args, n_bytes, len(blocks))
@@ -161,7 +171,7 @@ def serve(connection: Connection) -> None:
             connection.send((error, None))
         except MemoryError:
             connection.send((TooLarge(TOO_COSTLY), None))
-        except Exception:  # noqa: BLE001  (a defect: the service logs it, and goes on)
+        except Exception:  # noqa: BLE001  (a defect: the service logs it; this process serves others)
             connection.send((RuntimeError(traceback.format_exc()), None))
 
 
@@ -184,5 +194,6 @@ def _lower(limit: int, value: int) -> None:
 
 if __name__ == "__main__":
     # Where memory runs out, the kernel ends this process and not the service.
-    Path("/proc/self/oom_score_adj").write_text("1000")
+    with suppress(OSError):  # some containers do not let it
+        Path("/proc/self/oom_score_adj").write_text("1000")
     serve(Connection(int(sys.argv[1])))

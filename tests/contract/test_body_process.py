@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import signal
 from pathlib import Path
 
 import pytest
 
-from gradus.errors import TooLarge
+from gradus.errors import QueueFault, TooLarge
 from services.api.body_process import CPU_S, run_in_process
 from services.api.problems import Refused
 from tests.body_work import end_once, refuse, write_line
@@ -23,9 +24,19 @@ async def test_work_is_done_in_another_process_which_goes_on() -> None:
     assert await run_in_process(KEY, 0, os.getpid) == first
 
 
-async def test_a_body_that_ends_the_process_is_a_413_and_the_next_gets_another() -> None:
+@pytest.mark.parametrize("number", [signal.SIGXCPU, signal.SIGABRT])
+async def test_a_body_that_ends_the_process_is_a_413_and_the_next_gets_another(
+    number: signal.Signals,
+) -> None:
     with pytest.raises(TooLarge, match="send it in parts"):
-        await run_in_process(KEY, 0, os._exit, 3)
+        await run_in_process(KEY, 0, signal.raise_signal, number)
+    assert await run_in_process(KEY, 0, len, "abc") == 3
+
+
+async def test_a_process_that_somebody_else_ends_twice_is_a_fault_to_retry() -> None:
+    with pytest.raises(QueueFault, match="try again") as fault:
+        await run_in_process(KEY, 0, signal.raise_signal, signal.SIGKILL)
+    assert fault.value.retryable
     assert await run_in_process(KEY, 0, len, "abc") == 3
 
 
@@ -57,7 +68,7 @@ async def test_refusals_are_what_they_were_and_defects_say_where_they_are() -> N
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         await run_in_process(KEY, 0, divmod, 1, 0)
     with pytest.raises(RuntimeError, match="coroutine"):
-        await run_in_process(KEY, 0, asyncio.sleep, 1)
+        _ = await run_in_process(KEY, 0, asyncio.sleep, 1)
 
 
 async def test_a_key_with_many_bodies_lets_another_come_after_one(tmp_path: Path) -> None:
