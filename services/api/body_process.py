@@ -32,9 +32,7 @@ MEMORY_FACTOR = 8
 TOO_COSTLY = f"reading the body takes more than {CPU_S} s or too much memory; send it in parts"
 ENDED_BY_BODY = (-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGSEGV)
 """Exit codes of a process that used up its CPU time, memory or stack."""
-ENDED = (
-    "the process that reads large bodies was ended; try again, or give the API more memory"
-)
+ENDED = "the process that reads large bodies was ended; try again, or give the API more memory"
 BLOCK_BYTES = 256 * 1024
 Answer = tuple[Exception | None, Any]
 T = TypeVar("T")
