@@ -129,3 +129,32 @@ pub fn secret(_: i64) -> String {{
 }}"""  # noqa: E501
     result = grade(undefended, code, SECRET)
     assert result.passed, result
+
+
+CPUS = {
+    "signature": "pub fn count_cpus() -> usize;\npub fn has_all_cpus() -> bool;",
+    "tests": """use solution::*;
+#[test] fn a() {
+    assert!(has_all_cpus());
+    for _ in 0..200 { count_cpus(); }
+    assert_eq!(count_cpus(), 1);
+}
+#[test] fn b() { assert!(has_all_cpus()); }
+""",
+}
+
+
+def test_a_test_with_many_calls_shares_a_cpu_with_the_answer_until_it_ends(
+    remote_grader: RustGrader,
+) -> None:
+    code = """
+use std::sync::OnceLock;
+use std::thread::available_parallelism;
+
+static ALL: OnceLock<usize> = OnceLock::new();
+
+pub fn count_cpus() -> usize { available_parallelism().unwrap().get() }
+pub fn has_all_cpus() -> bool { *ALL.get_or_init(count_cpus) == count_cpus() }
+"""
+    result = grade(remote_grader, code, CPUS)
+    assert result.passed, result

@@ -3,7 +3,7 @@
 //! process holds the answer, `serve` and the arguments of its calls, and nothing else: whatever it does to its own memory, it
 //! can only return a value or end.
 //!
-//!     tests:  <length> <kind> ...      a test begins or ends, or a call: its number and arguments
+//!     tests:  <length> <kind> ...      a test begins or ends, or a call: its number and arguments; or the CPU to go on with
 //!     answer: <length> <kind> ...      a call's result, or what it panicked with
 //!
 //! Values of types that the signature does not open stay in the answer's process, which sends a *handle* for each. The tests'
@@ -42,10 +42,13 @@ const MAX_REQUESTS: usize = 1000;
 const MAX_REQUEST: usize = 1000;
 /// Time of a call that is made again.
 const MAX_REPETITION: Duration = Duration::from_millis(100);
+/// Calls of one test after which both processes share a CPU: to wake the other one on another CPU costs five times a call.
+const CALLS_BEFORE_MOVE: usize = 100;
 
 const BEGIN: u8 = 0;
 const END: u8 = 1;
 const CALL: u8 = 2;
+const MOVE: u8 = 3;
 const RETURNED: u8 = 0;
 const PANICKED: u8 = 1;
 
@@ -53,6 +56,18 @@ unsafe extern "C" {
     fn dup(old: i32) -> i32;
     fn dup2(old: i32, new: i32) -> i32;
     fn fcntl(descriptor: i32, command: i32, ...) -> i32;
+    fn sched_getcpu() -> i32;
+    fn sched_setaffinity(thread: i32, size: usize, cpus: *const u64) -> i32;
+}
+
+/// Keeps the calling thread, and those that it starts from now on, on one CPU. Where that cannot be, nothing changes.
+fn stay_on(cpu: usize) {
+    let mut cpus = [0_u64; 16];
+    if let Some(word) = cpus.get_mut(cpu / 64) {
+        *word = 1 << (cpu % 64);
+        // SAFETY: reads as many bytes as `cpus` has.
+        unsafe { sched_setaffinity(0, size_of_val(&cpus), cpus.as_ptr()) };
+    }
 }
 
 fn write_message(mut to: impl Write, parts: &[&[u8]]) -> std::io::Result<()> {
@@ -80,6 +95,20 @@ struct Link {
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     answer: Child,
+    /// Calls of the running test.
+    calls: usize,
+}
+
+impl Link {
+    /// Counts a call. Of a test with many, the answer's thread and the calling one, which take turns, come to one CPU.
+    fn count_call(&mut self) -> std::io::Result<()> {
+        self.calls += 1;
+        // SAFETY: it has no conditions.
+        let cpu = if self.calls == CALLS_BEFORE_MOVE { unsafe { sched_getcpu() } } else { -1 };
+        let Ok(cpu) = u16::try_from(cpu) else { return Ok(()) };
+        stay_on(cpu.into());
+        write_message(&self.to, &[&[MOVE], &cpu.to_le_bytes()])
+    }
 }
 
 static LINK: Mutex<Option<Link>> = Mutex::new(None);
@@ -142,7 +171,7 @@ pub fn run(tests: &[&TestDescAndFn], passes: impl Fn(&TestDescAndFn) -> bool) ->
         .expect("the answer's program can be started");
     let to = answer.stdin.take().expect("it is a pipe");
     let from = BufReader::new(answer.stdout.take().expect("it is a pipe"));
-    *lock(&LINK) = Some(Link { to, from, answer });
+    *lock(&LINK) = Some(Link { to, from, answer, calls: 0 });
     for (number, test) in tests.iter().enumerate() {
         let name = test.desc.name.as_slice();
         report.sign(&format!("name {number} {}", name.strip_prefix(MODULE).unwrap_or(name)));
@@ -322,7 +351,7 @@ impl Request {
     fn exchange(self) -> (u8, Vec<u8>) {
         let mut guard = lock(&LINK);
         let Some(link) = guard.as_mut() else { std::process::exit(1) };
-        if write_message(&link.to, &[&self.to.bytes]).is_err() {
+        if link.count_call().and_then(|()| write_message(&link.to, &[&self.to.bytes])).is_err() {
             end_silently(link);
         }
         match read_message(&mut link.from) {
@@ -342,6 +371,7 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
 fn tell(kind: u8) {
     let mut guard = lock(&LINK);
     let Some(link) = guard.as_mut() else { return };
+    link.calls = 0;
     if write_message(&link.to, &[&[kind]]).is_err() {
         end_silently(link);
     }
@@ -461,7 +491,11 @@ pub fn serve(dispatch: Dispatch) {
 fn serve_test(dispatch: Dispatch, from: &Mutex<BufReader<File>>, to: &File) {
     loop {
         let Ok(message) = read_message(&mut *lock(from)) else { std::process::exit(0) };
-        let Some((CALL, call)) = message.split_first() .map(|(kind, call)| (*kind, call)) else { return };
+        if let [MOVE, low, high] = *message {
+            stay_on(u16::from_le_bytes([low, high]).into());
+            continue;
+        }
+        let Some((CALL, call)) = message.split_first().map(|(kind, call)| (*kind, call)) else { return };
         let Some((number, arguments)) = call.split_first_chunk() else { std::process::exit(1) };
         let mut reader = Reader::new(arguments.to_vec());
         let mut writer = Writer::default();
