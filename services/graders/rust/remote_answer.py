@@ -31,7 +31,7 @@ from services.graders.rust.syntax import (
     list_parts,
     parse,
 )
-from services.graders.rust.tests_file import FAILED, TestsFile, append_pins, find_item_start
+from services.graders.rust.tests_file import TestsFile, append_pins, find_item_start
 from services.graders.rust.toolchain import HARNESS_CRATE
 
 _UNSUPPORTED_WORDS = re.compile(r"\b(?:thread|crate|downcast\w*|macro_use)\b")
@@ -86,6 +86,24 @@ _IMPORTS = (
     f"use ::{HARNESS_CRATE}::wire as {_WIRE}; use ::{HARNESS_CRATE}::remote as {_REMOTE};"
     f" pub struct {_MARKER};"
 )
+_ASSERTION = f"""
+macro_rules! assert_eq {{
+    ($left:expr, $right:expr $(,)?) => {{ assert_eq!(@ ::std::format_args!(""), $left, $right) }};
+    ($left:expr, $right:expr, $($said:tt)+) => {{
+        assert_eq!(@ ::std::format_args!(": {{}}", ::std::format_args!($($said)+)), $left, $right)
+    }};
+    (@ $said:expr, $left:expr, $right:expr) => {{
+        match (&$left, &$right) {{
+            (left, right) => if !(*left == *right) {{
+                let texts = [::std::stringify!($left), ::std::stringify!($right)];
+                ::{HARNESS_CRATE}::remote::fail_equal(left, right, texts, $said)
+            }}
+        }}
+    }};
+}}
+"""
+"""`assert_eq!` that reports the value where tests are public."""
+_ASSERTION_LINE = " ".join(_ASSERTION.split())
 _TEXT = """
 impl ::std::fmt::{trait} for {name} {{
     fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {{
@@ -182,7 +200,7 @@ def render_remote(task: RustTask, signature: Signature, needs: Needs) -> RemoteT
         f"mod gradus_proxies {{ {_IMPORTS} const FINITE: bool = {str(is_finite).lower()};",
         signature.imports,
         *programs.proxies,
-        f"}} pub use gradus_proxies::{{{names}}}; mod gradus_tests {{ {_render_assertion()}",
+        f"}} pub use gradus_proxies::{{{names}}}; mod gradus_tests {{ {_ASSERTION_LINE}",
         task.tests[start:],
         "}",
     ]
@@ -232,30 +250,6 @@ def find_needs(needs: Needs, signature: Signature, errors: Iterable[str]) -> Nee
                 trait = named or match[1]
                 traits.update((name, trait) for name in types)
     return Needs(frozenset(traits), frozenset(units))
-
-
-def _render_assertion() -> str:
-    """`assert_eq!` that reports the value where tests are public; in one line."""
-    failed = f'"{FAILED.format(sign="==")}"'
-    template = """
-macro_rules! assert_eq {
-    ($left:expr, $right:expr $(,)?) => { assert_eq!(@ "", $left, $right) };
-    ($left:expr, $right:expr, $($said:tt)+) => {
-        assert_eq!(@ ::std::format!(": {}", ::std::format_args!($($said)+)), $left, $right)
-    };
-    (@ $said:expr, $left:expr, $right:expr) => {
-        match (&$left, &$right) {
-            (left, right) => if !(*left == *right) {
-                let texts = [::std::stringify!($left), ::std::stringify!($right)];
-                HARNESS::remote::unequal(left, right, texts);
-                ::std::panic!(FAILED, $said, &*left, &*right)
-            }
-        }
-    };
-}
-"""
-    text = template.replace("HARNESS", f"::{HARNESS_CRATE}").replace("FAILED", failed)
-    return " ".join(text.split())
 
 
 class _Programs:

@@ -32,38 +32,22 @@ from services.graders.rust.toolchain import HARNESS_CRATE
 
 _COMPARISON = """
 macro_rules! {name} {{
-    ($left:expr, $right:expr $(,)?) => {{
-        match (&$left, &$right) {{
-            (left, right) => {{
-                {harness}::fair(left, right, "{crate}", {by_name}, {derived});
-                if {unlike} {{
-                    if {harness}::speaking() {{
-                        ::std::panic!("{failed}", "", &*left, &*right)
-                    }}
-                    {harness}::fail("assertion `left {sign} right` failed")
-                }}
-            }}
-        }}
-    }};
+    ($left:expr, $right:expr $(,)?) => {{ {name}!(@ ::std::format_args!(""), $left, $right) }};
     ($left:expr, $right:expr, $($said:tt)+) => {{
+        {name}!(@ ::std::format_args!(": {{}}", ::std::format_args!($($said)+)), $left, $right)
+    }};
+    (@ $said:expr, $left:expr, $right:expr) => {{
         match (&$left, &$right) {{
             (left, right) => {{
                 {harness}::fair(left, right, "{crate}", {by_name}, {derived});
                 if {unlike} {{
-                    if {harness}::speaking() {{
-                        let said = ::std::format!(": {{}}", ::std::format_args!($($said)+));
-                        ::std::panic!("{failed}", said, &*left, &*right)
-                    }}
-                    {harness}::fail("assertion `left {sign} right` failed")
+                    {harness}::fail_comparison("{sign}", &left, &right, $said)
                 }}
             }}
         }}
     }};
 }}
 """
-FAILED = "assertion `left {sign} right` failed{{}}\\n\\x20 left: {{:?}}\\n right: {{:?}}"
-"""What a failed comparison says, in the standard library's words. No two spaces stand together: the
-macros are put in one line."""
 _BY_NAME = """
 const {{
     {harness}::is_path(::std::stringify!($left)) || {harness}::is_path(::std::stringify!($right))
@@ -74,10 +58,7 @@ macro_rules! assert {{
     ($condition:expr $(,)?) => {{
         match $condition {{
             true => {{}}
-            _ if {harness}::speaking() => {{
-                {harness}::fail(::std::concat!("assertion failed: ", ::std::stringify!($condition)))
-            }}
-            _ => {harness}::fail("assertion failed")
+            _ => {harness}::fail_condition(::std::stringify!($condition))
         }}
     }};
     ($condition:expr, $($said:tt)+) => {{
@@ -232,14 +213,12 @@ def _render_assertions(task: RustTask, derived: bool) -> str:
             name="assert_eq",
             sign="==",
             unlike="!(*left == *right)",
-            failed=FAILED.format(sign="=="),
             **common_fields,
         ),
         _COMPARISON.format(
             name="assert_ne",
             sign="!=",
             unlike="*left == *right",
-            failed=FAILED.format(sign="!="),
             **common_fields,
         ),
     ]

@@ -13,7 +13,7 @@ mod value;
 pub mod wire;
 
 use std::any::{type_name, Any};
-use std::fmt::Debug;
+use std::fmt::{Arguments, Debug};
 use std::fs::File;
 use std::io::{pipe, BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::os::fd::AsRawFd;
@@ -107,8 +107,13 @@ fn say(mut to: &PipeWriter, text: &str) {
 
 /// Tells the referee the value that a test compares with what only the referee knows. The test goes on as if it were equal.
 pub fn told<T: Debug + ?Sized>(value: &T) {
-    let text = value::text(value).unwrap_or_default();
-    SAYS.get().into_iter().for_each(|to| say(to, &format!("{VALUE}{text}")));
+    tell_text(value::text(value));
+}
+
+fn tell_text(text: Option<String>) {
+    if let Some(to) = SAYS.get() {
+        say(to, &format!("{VALUE}{}", text.unwrap_or_default()));
+    }
 }
 
 /// An assertion of the running test failed, even if somebody caught what it raised.
@@ -157,6 +162,29 @@ pub fn speaking() -> bool {
     SPEAKING.load(SeqCst)
 }
 
+/// What assertions need is compiled here, as far as it can be, and not with each program of tests.
+#[track_caller]
+pub fn fail_condition(condition: &str) -> ! {
+    if speaking() {
+        fail(&format!("assertion failed: {condition}"))
+    }
+    fail("assertion failed")
+}
+
+#[track_caller]
+pub fn fail_comparison(sign: &str, left: &dyn Debug, right: &dyn Debug, said: Arguments) -> ! {
+    if speaking() {
+        panic_unlike(sign, left, right, said)
+    }
+    fail(&format!("assertion `left {sign} right` failed"))
+}
+
+/// Panics in the standard library's words.
+#[track_caller]
+fn panic_unlike(sign: &str, left: &dyn Debug, right: &dyn Debug, said: Arguments) -> ! {
+    panic!("assertion `left {sign} right` failed{said}\n  left: {left:?}\n right: {right:?}")
+}
+
 fn message(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("")
@@ -166,15 +194,20 @@ fn message(payload: &(dyn Any + Send)) -> &str {
 /// without any value. One without a value may be named, as errors are: `by_name`, either side is a path. `derived`: the answer
 /// has no `PartialEq` that is written by hand.
 pub fn fair<L: Debug + ?Sized, R: Debug + ?Sized>(left: &L, right: &R, answer: &str, by_name: bool, derived: bool) {
-    let (of_left, of_right) = (paths(type_name::<L>(), answer), paths(type_name::<R>(), answer));
+    let is_empty = std::mem::size_of_val(left) == 0 && std::mem::size_of_val(right) == 0;
+    refuse_own_words([type_name::<L>(), type_name::<R>()], answer, is_empty && !by_name, derived)
+}
+
+#[inline(never)]
+fn refuse_own_words(types: [&str; 2], answer: &str, is_empty: bool, derived: bool) {
+    let [of_left, of_right] = types.map(|of_type| paths(of_type, answer));
     if of_left != of_right {
         fail("a value of the answer's own type stands in for one of another type");
     }
     if !derived && !of_left.is_empty() {
         fail("a value of the answer's own type says itself what it is equal to");
     }
-    let empty = std::mem::size_of_val(left) == 0 && std::mem::size_of_val(right) == 0;
-    if empty && !by_name && is_own(type_name::<L>(), answer) {
+    if is_empty && is_own(types[0], answer) {
         fail("a type of the answer without any value is equal to itself whatever the answer does");
     }
 }

@@ -12,6 +12,7 @@
 use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::{Arguments, Debug};
 use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::io::{stdin, BufReader, Read, Write};
@@ -402,7 +403,18 @@ pub struct Reply {
 impl Reply {
     /// Checks what was read. `value`: None if it was none. `finite`: tests speak of no float that is not finite.
     pub fn finish<T>(self, value: Option<T>, finite: bool) -> T {
-        let Some(value) = value.filter(|_| self.from.is_at_end()) else { end_forged() };
+        match value {
+            Some(value) if self.from.is_at_end() => {
+                self.note_handles(finite);
+                value
+            }
+            _ => end_forged(),
+        }
+    }
+
+    /// Apart from `finish`, which is compiled anew for each program of tests.
+    #[inline(never)]
+    fn note_handles(self, finite: bool) {
         let mut history = lock(&HISTORY);
         for (at, handle) in self.from.handles.iter().enumerate() {
             history.origins.insert(*handle, hash(&(self.origin, at)));
@@ -413,7 +425,6 @@ impl Reply {
         if finite && self.from.is_unbounded {
             UNBOUNDED.store(true, SeqCst);
         }
-        value
     }
 }
 
@@ -428,9 +439,14 @@ pub fn compared(call: u32, left: u64, right: u64) {
 pub fn matched(call: u32, handle: u64, put: impl FnOnce(&mut Writer)) {
     let mut to = Writer { bytes: vec![], handles: vec![] };
     put(&mut to);
+    note_match(call, handle, to.bytes);
+}
+
+#[inline(never)]
+fn note_match(call: u32, handle: u64, data: Vec<u8>) {
     let mut history = lock(&HISTORY);
     if history.matches.len() < MAX_REQUESTS {
-        history.matches.push(Match { test: RUNNING.load(SeqCst), call, handle, data: to.bytes });
+        history.matches.push(Match { test: RUNNING.load(SeqCst), call, handle, data });
     }
 }
 
@@ -440,11 +456,21 @@ pub fn refuse_order() -> ! {
 }
 
 /// `assert_eq!` failed: reports the value where all tests are public. Data is what is expected.
-pub fn unequal<L: ?Sized, R: ?Sized>(left: &L, right: &R, texts: [&str; 2]) {
-    let Some(report) = SIGNED.get().filter(|report| report.shows) else { return };
-    let [left_is_data, right_is_data] = texts.map(is_data);
-    let text = if left_is_data && !right_is_data { value::text(right) } else { value::text(left) };
-    if let Some(text) = text.filter(|text| text.len() <= MAX_SHOWN) {
+#[track_caller]
+pub fn fail_equal<L: Debug + ?Sized, R: Debug + ?Sized>(left: &L, right: &R, texts: [&str; 2], said: Arguments) -> ! {
+    if SIGNED.get().is_some_and(|report| report.shows) {
+        report_value(if is_right_shown(texts) { value::text(right) } else { value::text(left) });
+    }
+    crate::panic_unlike("==", &left, &right, said)
+}
+
+fn is_right_shown(texts: [&str; 2]) -> bool {
+    is_data(texts[0]) && !is_data(texts[1])
+}
+
+fn report_value(text: Option<String>) {
+    let Some(text) = text.filter(|text| text.len() <= MAX_SHOWN) else { return };
+    if let Some(report) = SIGNED.get() {
         report.sign(&format!("got {} {}", RUNNING.load(SeqCst), hex(text.as_bytes())));
     }
 }
