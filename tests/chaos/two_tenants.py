@@ -1,5 +1,6 @@
 """Two tenants on one service: one attacks with each of `attacks.ATTACKS` in turn, then with all of
-them at once, while the other asks for little at a steady pace.
+them at once, while the other asks for little at a steady pace. The last row has no attacker, but
+busy cores: what is left of a ratio beside it is the service's own.
 
 `python -m tests.chaos.two_tenants --requests 200`. Ends with status 1 where the other tenant got a
 429, a failure or a wrong verdict. Its latencies are in the table that is printed; they compare
@@ -48,6 +49,7 @@ ADAPTERS = "openenv,openrlhf,slime"
 EACH_AND_ALL: dict[str, tuple[str, ...]] = {name: (name,) for name in ATTACKS}
 ALL = "all of them at once"
 EACH_AND_ALL[ALL] = tuple(ATTACKS)
+EACH_AND_ALL["no attack, but as many busy processes as cores"] = ()
 """Names of `ATTACKS` that go on at the same time, by the name of the row."""
 
 
@@ -220,6 +222,21 @@ async def attack(
             await process.wait()
 
 
+@asynccontextmanager
+async def keep_cores_busy() -> AsyncIterator[None]:
+    """Run a process for each core that only computes, while the block runs."""
+    processes = []
+    try:
+        for _ in range(os.cpu_count() or 1):
+            command = [sys.executable, "-c", "while True: pass"]
+            processes.append(await asyncio.create_subprocess_exec(*command))
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            await process.wait()
+
+
 async def read_rounds(lines: asyncio.StreamReader, phase: Phase) -> None:
     async for line in lines:
         if line.startswith(b"{"):
@@ -248,7 +265,10 @@ async def compare(
             await neighbour.ask_for(calm, n_requests)
             phase = Phase(name)
             cluster.reset_peaks()
-            async with attack(cluster, phase, names, n_stories):
+            disturbance = keep_cores_busy()
+            if names:
+                disturbance = attack(cluster, phase, names, n_stories)
+            async with disturbance:
                 await neighbour.ask_for(phase, n_requests, names)
             phase.peak_mb = cluster.read_peak_mb()
             phases += [calm, phase]
