@@ -36,6 +36,12 @@ from services.graders.rust.toolchain import HARNESS_CRATE
 
 _UNSUPPORTED_WORDS = re.compile(r"\b(?:thread|crate|downcast\w*|macro_use)\b")
 """Words of tests that need the answer in their own process, or in a crate of its own."""
+_OF_PLACES = re.compile(
+    r"\b(?:ptr(?=::)|ptr_eq|as_ptr|(?:strong|weak)_count|capacity|size_of\w*|align_of\w*"
+    r"|type_name\w*|source(?=\(\)))\b"
+)
+"""Words of tests for what is lost on the way between processes: where values are, and their sizes.
+"""
 _UNBOUNDED_WORDS = re.compile(
     r"\b(?:NAN|\w*INFINITY|is_nan|is_(?:in)?finite|is_normal|classify|to_bits|total_cmp|nan|inf"
     r"|infinity)\b|/ *-?0\.|e30[89]",
@@ -89,9 +95,9 @@ _IMPORTS = (
 _TEXT = """
 impl ::std::fmt::{trait} for {name} {{
     fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {{
-        let is_pretty = f.alternate();
+        let format = {wire}::read_format(f);
         let text: ::std::string::String = {call};
-        f.{write}(&text)
+        f.write_str(&text)
     }}
 }}
 """
@@ -168,6 +174,8 @@ def render_remote(task: RustTask, signature: Signature, needs: Needs) -> RemoteT
     root = parse(source)
     is_elsewhere = task.files or task.dependencies or task.edition == "2015"
     if is_elsewhere or root.has_error or _UNSUPPORTED_WORDS.search(task.tests):
+        return None
+    if not set(_OF_PLACES.findall(task.tests)).issubset(re.findall(r"\w+", source)):
         return None
     try:
         programs = _Programs(task, needs)
@@ -266,6 +274,8 @@ class _Programs:
         self._needs = needs
         self._open: set[str] = set()
         self._closed: set[str] = set()
+        self._kept: set[str] = set()
+        """Closed types whose values live until the end: they are compared then, or are copied."""
         self.proxies: list[str] = []
         self.implementations: list[str] = []
         """What the dispatcher needs beside `arms`."""
@@ -300,6 +310,8 @@ class _Programs:
                 case _:
                     raise _Unsupported
             derived.clear()
+        for name in sorted(self._closed - self._kept):
+            self._add_dropping(name)
 
     # ----------------------------------------------------------------------------------- types
 
@@ -373,6 +385,7 @@ class _Programs:
         )
         taken = f"{_REMOTE}::take_held(from)"
         if is_copied:
+            self._kept.add(name)
             taken = f"{_REMOTE}::lend_held(from).map(|held: &mut Self| *held)"
         self.implementations.append(
             f"impl {_WIRE}::Put<{_MARKER}> for {path} {{ fn put(&self, to: &mut {_WIRE}::Writer)"
@@ -388,16 +401,13 @@ class _Programs:
         path = f"::{self._task.crate}::{name}"
         match trait:
             case "Debug" | "Display":
-                form = {"Debug": ("{value:?}", "{value:#?}"), "Display": ("{value}", "{value:#}")}
-                plain, pretty = form[trait]
                 made = (
-                    f"{{ fn make(value: &{path}, is_pretty: bool) -> ::std::string::String {{ if"
-                    f' is_pretty {{ ::std::format!("{pretty}") }} else {{'
-                    f' ::std::format!("{plain}") }} }} make }}'
+                    f"{{ fn make(value: &{path}, format: {_WIRE}::Format) -> ::std::string::String"
+                    f" {{ {_WIRE}::render(format, &|f| ::std::fmt::{trait}::fmt(value, f)) }}"
+                    " make }"
                 )
-                call = self._add_call(made, ["self", "is_pretty"])
-                write = {"Debug": "write_str", "Display": "pad"}[trait]
-                proxy = _TEXT.format(trait=trait, name=name, call=call, write=write)
+                call = self._add_call(made, ["self", "format"])
+                proxy = _TEXT.format(trait=trait, name=name, call=call, wire=_WIRE)
             case "Clone":
                 call = "*self" if is_copied else self._add_cloning(path)
                 proxy = f"impl Clone for {name} {{ fn clone(&self) -> Self {{ {call} }} }}"
@@ -407,6 +417,7 @@ class _Programs:
                 )
                 proxy = f"impl Default for {name} {{ fn default() -> Self {{ {call} }} }}"
             case "PartialEq":
+                self._kept.add(name)
                 number = len(self.arms)
                 call = self._add_call(f"<{path} as PartialEq>::eq", ["self", "other"])
                 note = ""
@@ -453,6 +464,7 @@ class _Programs:
 
     def _add_equality(self, name: str, other: str) -> None:
         """Add `PartialEq` with another type, of which the values are sent."""
+        self._kept.add(name)
         number = len(self.arms)
         callee = f"<::{self._task.crate}::{name} as PartialEq<{other}>>::eq"
         call = self._add_call(callee, ["self", "other"])
@@ -464,6 +476,18 @@ class _Programs:
             _EQUALITY.format(
                 trait=f"PartialEq<{other}>", other=other, name=name, call=call, note=note
             )
+        )
+
+    def _add_dropping(self, name: str) -> None:
+        """Drop the answer's value with its handle, if no call has taken it."""
+        number = len(self.arms)
+        self.arms.append(
+            f"let _ = <::{self._task.crate}::{name} as {_WIRE}::Take<{_MARKER}>>::take(from);"
+        )
+        self.proxies.append(
+            f"impl Drop for {name} {{ fn drop(&mut self) {{ let mut request ="
+            f" {_REMOTE}::Request::new({number}); request.to.put_handle(self.handle);"
+            " request.send(); } }"
         )
 
     def _add_cloning(self, path: str) -> str:
