@@ -274,6 +274,9 @@ class _Programs:
         self._needs = needs
         self._open: set[str] = set()
         self._closed: set[str] = set()
+        self._only_read: set[str] = set()
+        """Open structs that no test builds. They may have private fields beside the declared ones,
+        so that the answer's process cannot make values of them."""
         self._kept: set[str] = set()
         """Closed types whose values live until the end: they are compared then, or are copied."""
         self.proxies: list[str] = []
@@ -328,10 +331,10 @@ class _Programs:
         else:
             fields = list_fields(body)
             opening = re.escape(_get_brackets(body)[0])
-            is_built = re.search(rf"\b{name}\s*{opening}", self._task.tests)
-            # a struct that no test builds may have private fields beside the declared ones
-            if not is_built or not all(field.is_public for field in fields):
+            if not all(field.is_public for field in fields):
                 raise _Unsupported
+            if not re.search(rf"\b{name}\s*{opening}", self._task.tests):
+                self._only_read.add(name)
             self._open.add(name)
             self.has_fields = True
 
@@ -367,7 +370,8 @@ class _Programs:
             body = node.child_by_field_name("body")
             variants.append(("", _get_brackets(body), list_fields(body)))
         self.proxies.append(_render_wire(name, variants))
-        self.implementations.append(_render_wire(path, variants))
+        is_only_put = name in self._only_read
+        self.implementations.append(_render_wire(path, variants, is_only_put=is_only_put))
         bounds = {"Debug": "::std::fmt::Debug", "Hash": "::std::hash::Hash"}
         if derived:
             bound = " + ".join(bounds.get(trait, trait) for trait in derived)
@@ -624,25 +628,32 @@ def _get_brackets(body: Node | None) -> str:
     return {"field_declaration_list": "{}"}.get(body.type, "()") if body else ""
 
 
-def _render_wire(path: str, variants: Sequence[tuple[str, str, list[Field]]]) -> str:
+def _render_wire(
+    path: str, variants: Sequence[tuple[str, str, list[Field]]], *, is_only_put: bool = False
+) -> str:
     """Return how values of an open type are put and taken. `variants`: end of the path, brackets
-    and fields of each."""
+    and fields of each. `is_only_put`: there may be other fields."""
     puts: list[str] = []
     takes: list[str] = []
     for number, (variant, brackets, fields) in enumerate(variants):
         names = [f"gradus_{at}" for at in range(len(fields))]
         prefixes = [f"{field.name}: " if field.name else "" for field in fields]
-        pattern = _enclose(brackets, map(str.__add__, prefixes, names))
+        rest = [".."] if is_only_put else []
+        pattern = _enclose(brackets, [*map(str.__add__, prefixes, names), *rest])
         put = " ".join(f"{_WIRE}::Put::<{_MARKER}>::put({name}, to);" for name in names)
         puts.append(f"{path}{variant}{pattern} => {{ to.write(&[{number}]); {put} }}")
         take = f"{_WIRE}::Take::<{_MARKER}>::take(from)?"
         values = _enclose(brackets, (f"{prefix}{take}" for prefix in prefixes))
         takes.append(f"{number} => {path}{variant}{values},")
-    return (
+    put_whole = (
         f"impl {_WIRE}::Put<{_MARKER}> for {path} {{ #[allow(unreachable_patterns)] fn put(&self,"
         f' to: &mut {_WIRE}::Writer) {{ match self {{ {" ".join(puts)} _ => ::std::panic!("a'
         f' variant that is not declared") }} }} }} impl {_WIRE}::Lend<{_MARKER}> for {path} {{}}'
-        f" impl {_WIRE}::Take<{_MARKER}> for {path} {{ fn take(from: &mut {_WIRE}::Reader) ->"
+    )
+    if is_only_put:
+        return put_whole
+    return (
+        f"{put_whole} impl {_WIRE}::Take<{_MARKER}> for {path} {{ fn take(from: &mut {_WIRE}::Reader) ->"
         f" ::std::option::Option<Self> {{ let variant: u8 ="
         f" {_WIRE}::Take::<{_MARKER}>::take(from)?;"
         f" ::std::option::Option::Some(match variant {{ {' '.join(takes)} _ => return"
