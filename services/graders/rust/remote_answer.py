@@ -36,6 +36,12 @@ from services.graders.rust.toolchain import HARNESS_CRATE
 
 _UNSUPPORTED_WORDS = re.compile(r"\b(?:thread|crate|downcast\w*|macro_use)\b")
 """Words of tests that need the answer in their own process, or in a crate of its own."""
+_OF_PLACES = re.compile(
+    r"\b(?:ptr(?=::)|ptr_eq|as_ptr|(?:strong|weak)_count|capacity|size_of\w*|align_of\w*"
+    r"|type_name\w*|source(?=\(\)))\b"
+)
+"""Words of tests for what is lost on the way between processes: where values are, and their sizes.
+"""
 _UNBOUNDED_WORDS = re.compile(
     r"\b(?:NAN|\w*INFINITY|is_nan|is_(?:in)?finite|is_normal|classify|to_bits|total_cmp|nan|inf"
     r"|infinity)\b|/ *-?0\.|e30[89]",
@@ -107,9 +113,9 @@ _ASSERTION_LINE = " ".join(_ASSERTION.split())
 _TEXT = """
 impl ::std::fmt::{trait} for {name} {{
     fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {{
-        let is_pretty = f.alternate();
+        let format = {wire}::read_format(f);
         let text: ::std::string::String = {call};
-        f.{write}(&text)
+        f.write_str(&text)
     }}
 }}
 """
@@ -187,6 +193,8 @@ def render_remote(task: RustTask, signature: Signature, needs: Needs) -> RemoteT
     is_elsewhere = task.files or task.dependencies or task.edition == "2015"
     if is_elsewhere or root.has_error or _UNSUPPORTED_WORDS.search(task.tests):
         return None
+    if not set(_OF_PLACES.findall(task.tests)).issubset(re.findall(r"\w+", source)):
+        return None
     try:
         programs = _Programs(task, needs)
         programs.add_items(root)
@@ -260,6 +268,11 @@ class _Programs:
         self._needs = needs
         self._open: set[str] = set()
         self._closed: set[str] = set()
+        self._only_read: set[str] = set()
+        """Open structs that no test builds. They may have private fields beside the declared ones,
+        so that the answer's process cannot make values of them."""
+        self._kept: set[str] = set()
+        """Closed types whose values live until the end: they are compared then, or are copied."""
         self.proxies: list[str] = []
         self.implementations: list[str] = []
         """What the dispatcher needs beside `arms`."""
@@ -294,6 +307,8 @@ class _Programs:
                 case _:
                     raise _Unsupported
             derived.clear()
+        for name in sorted(self._closed - self._kept):
+            self._add_dropping(name)
 
     # ----------------------------------------------------------------------------------- types
 
@@ -310,10 +325,10 @@ class _Programs:
         else:
             fields = list_fields(body)
             opening = re.escape(_get_brackets(body)[0])
-            is_built = re.search(rf"\b{name}\s*{opening}", self._task.tests)
-            # a struct that no test builds may have private fields beside the declared ones
-            if not is_built or not all(field.is_public for field in fields):
+            if not all(field.is_public for field in fields):
                 raise _Unsupported
+            if not re.search(rf"\b{name}\s*{opening}", self._task.tests):
+                self._only_read.add(name)
             self._open.add(name)
             self.has_fields = True
 
@@ -349,7 +364,8 @@ class _Programs:
             body = node.child_by_field_name("body")
             variants.append(("", _get_brackets(body), list_fields(body)))
         self.proxies.append(_render_wire(name, variants))
-        self.implementations.append(_render_wire(path, variants))
+        is_only_put = name in self._only_read
+        self.implementations.append(_render_wire(path, variants, is_only_put=is_only_put))
         bounds = {"Debug": "::std::fmt::Debug", "Hash": "::std::hash::Hash"}
         if derived:
             bound = " + ".join(bounds.get(trait, trait) for trait in derived)
@@ -367,6 +383,7 @@ class _Programs:
         )
         taken = f"{_REMOTE}::take_held(from)"
         if is_copied:
+            self._kept.add(name)
             taken = f"{_REMOTE}::lend_held(from).map(|held: &mut Self| *held)"
         self.implementations.append(
             f"impl {_WIRE}::Put<{_MARKER}> for {path} {{ fn put(&self, to: &mut {_WIRE}::Writer)"
@@ -382,16 +399,13 @@ class _Programs:
         path = f"::{self._task.crate}::{name}"
         match trait:
             case "Debug" | "Display":
-                form = {"Debug": ("{value:?}", "{value:#?}"), "Display": ("{value}", "{value:#}")}
-                plain, pretty = form[trait]
                 made = (
-                    f"{{ fn make(value: &{path}, is_pretty: bool) -> ::std::string::String {{ if"
-                    f' is_pretty {{ ::std::format!("{pretty}") }} else {{'
-                    f' ::std::format!("{plain}") }} }} make }}'
+                    f"{{ fn make(value: &{path}, format: {_WIRE}::Format) -> ::std::string::String"
+                    f" {{ {_WIRE}::render(format, &|f| ::std::fmt::{trait}::fmt(value, f)) }}"
+                    " make }"
                 )
-                call = self._add_call(made, ["self", "is_pretty"])
-                write = {"Debug": "write_str", "Display": "pad"}[trait]
-                proxy = _TEXT.format(trait=trait, name=name, call=call, write=write)
+                call = self._add_call(made, ["self", "format"])
+                proxy = _TEXT.format(trait=trait, name=name, call=call, wire=_WIRE)
             case "Clone":
                 call = "*self" if is_copied else self._add_cloning(path)
                 proxy = f"impl Clone for {name} {{ fn clone(&self) -> Self {{ {call} }} }}"
@@ -401,6 +415,7 @@ class _Programs:
                 )
                 proxy = f"impl Default for {name} {{ fn default() -> Self {{ {call} }} }}"
             case "PartialEq":
+                self._kept.add(name)
                 number = len(self.arms)
                 call = self._add_call(f"<{path} as PartialEq>::eq", ["self", "other"])
                 note = ""
@@ -447,6 +462,7 @@ class _Programs:
 
     def _add_equality(self, name: str, other: str) -> None:
         """Add `PartialEq` with another type, of which the values are sent."""
+        self._kept.add(name)
         number = len(self.arms)
         callee = f"<::{self._task.crate}::{name} as PartialEq<{other}>>::eq"
         call = self._add_call(callee, ["self", "other"])
@@ -458,6 +474,18 @@ class _Programs:
             _EQUALITY.format(
                 trait=f"PartialEq<{other}>", other=other, name=name, call=call, note=note
             )
+        )
+
+    def _add_dropping(self, name: str) -> None:
+        """Drop the answer's value with its handle, if no call has taken it."""
+        number = len(self.arms)
+        self.arms.append(
+            f"let _ = <::{self._task.crate}::{name} as {_WIRE}::Take<{_MARKER}>>::take(from);"
+        )
+        self.proxies.append(
+            f"impl Drop for {name} {{ fn drop(&mut self) {{ let mut request ="
+            f" {_REMOTE}::Request::new({number}); request.to.put_handle(self.handle);"
+            " request.send(); } }"
         )
 
     def _add_cloning(self, path: str) -> str:
@@ -594,25 +622,32 @@ def _get_brackets(body: Node | None) -> str:
     return {"field_declaration_list": "{}"}.get(body.type, "()") if body else ""
 
 
-def _render_wire(path: str, variants: Sequence[tuple[str, str, list[Field]]]) -> str:
+def _render_wire(
+    path: str, variants: Sequence[tuple[str, str, list[Field]]], *, is_only_put: bool = False
+) -> str:
     """Return how values of an open type are put and taken. `variants`: end of the path, brackets
-    and fields of each."""
+    and fields of each. `is_only_put`: there may be other fields."""
     puts: list[str] = []
     takes: list[str] = []
     for number, (variant, brackets, fields) in enumerate(variants):
         names = [f"gradus_{at}" for at in range(len(fields))]
         prefixes = [f"{field.name}: " if field.name else "" for field in fields]
-        pattern = _enclose(brackets, map(str.__add__, prefixes, names))
+        rest = [".."] if is_only_put else []
+        pattern = _enclose(brackets, [*map(str.__add__, prefixes, names), *rest])
         put = " ".join(f"{_WIRE}::Put::<{_MARKER}>::put({name}, to);" for name in names)
         puts.append(f"{path}{variant}{pattern} => {{ to.write(&[{number}]); {put} }}")
         take = f"{_WIRE}::Take::<{_MARKER}>::take(from)?"
         values = _enclose(brackets, (f"{prefix}{take}" for prefix in prefixes))
         takes.append(f"{number} => {path}{variant}{values},")
-    return (
+    put_whole = (
         f"impl {_WIRE}::Put<{_MARKER}> for {path} {{ #[allow(unreachable_patterns)] fn put(&self,"
         f' to: &mut {_WIRE}::Writer) {{ match self {{ {" ".join(puts)} _ => ::std::panic!("a'
         f' variant that is not declared") }} }} }} impl {_WIRE}::Lend<{_MARKER}> for {path} {{}}'
-        f" impl {_WIRE}::Take<{_MARKER}> for {path} {{ fn take(from: &mut {_WIRE}::Reader) ->"
+    )
+    if is_only_put:
+        return put_whole
+    return (
+        f"{put_whole} impl {_WIRE}::Take<{_MARKER}> for {path} {{ fn take(from: &mut {_WIRE}::Reader) ->"
         f" ::std::option::Option<Self> {{ let variant: u8 ="
         f" {_WIRE}::Take::<{_MARKER}>::take(from)?;"
         f" ::std::option::Option::Some(match variant {{ {' '.join(takes)} _ => return"

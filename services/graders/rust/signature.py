@@ -59,8 +59,8 @@ class Signature:
     refused: str | None = None
     """Why no answer can meet it, if that is known."""
     own_equality: frozenset[str] = frozenset()
-    """Types that are to say themselves when their values are equal: `impl PartialEq for T` is
-    declared."""
+    """Traits by which types are to say themselves what their values are equal to: `PartialEq`,
+    `PartialEq<i64>`."""
     imports: str = ""
     """The `use` items, in one line."""
     is_plain: bool = False
@@ -68,6 +68,11 @@ class Signature:
     else."""
     is_certain: bool = True
     """Its text can be parsed; else the compiler decides whether it is Rust."""
+
+    @property
+    def has_mixed_equality(self) -> bool:
+        """Return whether a type is to say itself which values of other types it is equal to."""
+        return any("<" in trait for trait in self.own_equality)
 
 
 def read_signature(task: RustTask) -> Signature | None:
@@ -135,8 +140,9 @@ def _find_refusals(declared: Sequence[Declaration]) -> Iterator[str]:
 
 def _find_own_equality(declared: Sequence[Declaration]) -> Iterator[str]:
     for item in declared:
-        if "PartialEq" in get_field(item.node, "trait"):
-            yield get_first_word(get_field(item.node, "type"))
+        trait = get_field(item.node, "trait")
+        if "PartialEq" in trait:
+            yield trait
 
 
 def get_first_word(type_: str) -> str:
@@ -178,11 +184,11 @@ def _build_trait_pins(item: Declaration, path: str) -> Iterator[TypePin]:
 
 def _build_implementation_pins(item: Declaration) -> Iterator[TypePin]:
     scope = _Scope.read(item.node)
-    implementor = re.sub(r"'_\b", _OWN_LIFETIME, get_field(item.node, "type"))
-    trait = re.sub(r"'_\b", _OWN_LIFETIME, get_field(item.node, "trait"))
+    implementor = _name_elided(get_field(item.node, "type"), _OWN_LIFETIME)
+    trait = _name_elided(get_field(item.node, "trait"), _OWN_LIFETIME)
     if _OWN_LIFETIME in implementor + trait:
         scope = replace(scope, generics=(_OWN_LIFETIME, *scope.generics))
-    name = get_first_word(implementor)
+    name = get_first_word(re.sub(r"&(?:'\w+ | |mut )*", "", implementor))
     yield from _build_member_pins(item, implementor, trait, scope, name)
     if trait and not scope.generics:
         unsized = "?Sized + " if name in ("str", "[", "dyn") else ""
@@ -413,8 +419,8 @@ class Function:
         gives = self.gives
         by_reference = self.has_receiver and takes[0].startswith("&")
         if by_reference:
-            takes[0] = _add_receiver_lifetime(takes[0])
-            gives = _add_receiver_lifetime(gives)
+            takes[0] = _name_elided(takes[0], _SELF_LIFETIME)
+            gives = _name_elided(gives, _SELF_LIFETIME)
         bounds = (*self.scope.bounds, *outer.bounds)
         scope = _Scope(
             (*outer.generics, *self.scope.generics),
@@ -436,7 +442,7 @@ def _replace_self(type_: str, receiver: str, trait: str) -> str:
     return re.sub(r"\bSelf\b", lambda _: receiver, type_)
 
 
-def _add_receiver_lifetime(type_: str) -> str:
-    """`type_` with the receiver's lifetime where it elides one."""
-    named = re.sub(r"'_\b", _SELF_LIFETIME, type_)
-    return re.sub(r"&(?!\s*')", f"&{_SELF_LIFETIME} ", named)
+def _name_elided(type_: str, lifetime: str) -> str:
+    """`type_` with this lifetime where it elides one."""
+    named = re.sub(r"'_\b", lifetime, type_)
+    return re.sub(r"&(?!\s*')", f"&{lifetime} ", named)

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from gradus.tasks.rust import RustTask
-from services.graders.rust.expected_values import TOLD, split
+from services.graders.rust.expected_values import TOLD, Split, split
 from services.graders.rust.glob_imports import find_globs, iter_globs
 from services.graders.rust.lexer import (
     code,
@@ -39,7 +39,7 @@ macro_rules! {name} {{
     (@ $said:expr, $left:expr, $right:expr) => {{
         match (&$left, &$right) {{
             (left, right) => {{
-                {harness}::fair(left, right, "{crate}", {by_name}, {derived});
+                {fair}
                 if {unlike} {{
                     {harness}::fail_comparison("{sign}", &left, &right, $said)
                 }}
@@ -167,14 +167,16 @@ def _build_tests_file(
 ) -> TestsFile:
     """Return the file of a task with these `_FIELDS`."""
     task = RustTask(**dict(fields))
-    taken_out = split(task, {*names, *(signature.names if signature else ())})
+    taken_out = Split(task.tests)
+    if signature is None or not signature.has_mixed_equality:
+        taken_out = split(task, {*names, *(signature.names if signature else ())})
     task = task.model_copy(update={"tests": taken_out.tests})
     extern_crate = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
     start = find_item_start(task.tests)
     text = (
         task.tests[:start]
         + extern_crate
-        + _render_assertions(task, derived)
+        + _render_assertions(task, signature, derived)
         + "\n"
         + _replace_globs(task, signature, names, enums, start)
     )
@@ -199,15 +201,14 @@ def append_pins(text: str, signature: Signature, crate: str) -> tuple[str, dict[
     return "\n".join([*lines, "}"]), pins
 
 
-def _render_assertions(task: RustTask, derived: bool) -> str:
+def _render_assertions(task: RustTask, signature: Signature | None, derived: bool) -> str:
     """In one line, so that few lines of the task's text move."""
     harness = _get_harness_path(task)
-    common_fields = {
-        "crate": task.crate,
-        "harness": harness,
-        "derived": str(derived).lower(),
-        "by_name": _BY_NAME.format(harness=harness),
-    }
+    by_name = _BY_NAME.format(harness=harness)
+    fair = f'{harness}::fair(left, right, "{task.crate}", {by_name}, {str(derived).lower()});'
+    if signature and signature.has_mixed_equality:
+        fair = ""
+    common_fields = {"harness": harness, "fair": fair}
     templates = [
         _COMPARISON.format(
             name="assert_eq",

@@ -3,7 +3,7 @@
 //!
 //! Every test has a thread of its own, as under `cargo test`, so that stacks are as deep as there. It has no name, and
 //! assertions say no values: what a test is called and what it expects is nothing that the answer should learn.
-#![feature(specialization, test)]
+#![feature(formatting_options, specialization, test)]
 #![allow(incomplete_features)]
 extern crate test;
 

@@ -117,11 +117,13 @@ static SIGNED: OnceLock<Report> = OnceLock::new();
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// A result of the running test had a float that is infinite or no number, which no test speaks of.
 static UNBOUNDED: AtomicBool = AtomicBool::new(false);
-static HISTORY: Mutex<History> = Mutex::new(History { origins: BTreeMap::new(), requests: BTreeMap::new(), comparisons: vec![], matches: vec![] });
+static HISTORY: Mutex<History> = Mutex::new(History { origins: BTreeMap::new(), parents: BTreeMap::new(), requests: BTreeMap::new(), comparisons: vec![], matches: vec![] });
 
 struct History {
     /// Handle -> origin.
     origins: BTreeMap<u64, u64>,
+    /// Handle -> the handles among the arguments of the call that had it as its result.
+    parents: BTreeMap<u64, Vec<u64>>,
     /// Handle -> the call that had it as its result, if it can be made again: its arguments are data.
     requests: BTreeMap<u64, Vec<u8>>,
     /// Values that were found to be equal.
@@ -275,9 +277,12 @@ fn is_told_equal(request: Request) -> bool {
 }
 
 /// Whether the values are equal if one of them is made again, by the same call: equality that depends on when values were
-/// made is none. True where neither can be made again.
+/// made is none. True where neither can be made again, or one was made from the other, as clones are.
 fn is_equal_again(one: &Comparison) -> bool {
     let [left, right] = one.handles;
+    if is_made_from(left, right) || is_made_from(right, left) {
+        return true;
+    }
     let again = [right, left].map(|handle| lock(&HISTORY).requests.get(&handle).cloned());
     let repeated: Vec<bool> = [left, right]
         .into_iter()
@@ -286,6 +291,18 @@ fn is_equal_again(one: &Comparison) -> bool {
         .map(|(other, made)| is_equal(one.call, other, made))
         .collect();
     repeated.is_empty() || repeated.contains(&true)
+}
+
+fn is_made_from(handle: u64, ancestor: u64) -> bool {
+    let history = lock(&HISTORY);
+    let mut reached = BTreeSet::new();
+    let mut left = vec![handle];
+    while let Some(one) = left.pop() {
+        if reached.insert(one) {
+            left.extend(history.parents.get(&one).into_iter().flatten());
+        }
+    }
+    reached.contains(&ancestor)
 }
 
 /// The handle that the call has as its result now.
@@ -324,13 +341,14 @@ impl Request {
             history.origins.insert(*handle, hash(&(origin, "changed", at)));
             history.requests.remove(handle);
         }
+        let parents = self.to.handles.iter().map(|&at| self.read_handle(at)).collect();
         let can_repeat = self.to.handles.is_empty() && self.to.bytes.len() <= MAX_REQUEST;
         let request = if can_repeat { self.to.bytes.clone() } else { vec![] };
         let started = Instant::now();
         match self.exchange() {
             (RETURNED, bytes) => {
                 let request = if started.elapsed() < MAX_REPETITION { request } else { vec![] };
-                Reply { from: Reader::new(bytes), origin, request }
+                Reply { from: Reader::new(bytes), origin, parents, request }
             }
             (PANICKED, message) => resume_unwind(Box::new(String::from_utf8_lossy(&message).into_owned())),
             _ => end_forged(),
@@ -342,11 +360,14 @@ impl Request {
         let mut bytes = self.to.bytes.clone();
         let history = lock(&HISTORY);
         for &at in &self.to.handles {
-            let handle: [u8; 8] = bytes[at..at + 8].try_into().expect("a handle has eight bytes");
-            let origin = history.origins.get(&u64::from_le_bytes(handle)).copied().unwrap_or(0);
+            let origin = history.origins.get(&self.read_handle(at)).copied().unwrap_or(0);
             bytes[at..at + 8].copy_from_slice(&origin.to_le_bytes());
         }
         hash(&bytes)
+    }
+
+    fn read_handle(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.to.bytes[at..at + 8].try_into().expect("a handle has eight bytes"))
     }
 
     fn exchange(self) -> (u8, Vec<u8>) {
@@ -396,6 +417,7 @@ fn end_forged() -> ! {
 pub struct Reply {
     pub from: Reader,
     origin: u64,
+    parents: Vec<u64>,
     /// The call, if it can be made again; else empty.
     request: Vec<u8>,
 }
@@ -418,6 +440,7 @@ impl Reply {
         let mut history = lock(&HISTORY);
         for (at, handle) in self.from.handles.iter().enumerate() {
             history.origins.insert(*handle, hash(&(self.origin, at)));
+            history.parents.insert(*handle, self.parents.clone());
         }
         if !self.request.is_empty() && self.from.is_handle() && history.requests.len() < MAX_REQUESTS {
             history.requests.insert(self.from.handles[0], self.request);

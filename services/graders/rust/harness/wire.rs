@@ -3,9 +3,10 @@
 //! `Put` writes a value, `Take` reads one. Both have a parameter `M`, a type of the crate that implements them for types of
 //! its own or of an answer's. What the answer's process sends may be anything: `take` returns None for what is no value.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
+use std::fmt::{Alignment, Formatter, FormattingOptions, Sign};
 use std::hash::{BuildHasher, Hash};
 use std::num::{IntErrorKind, ParseIntError};
 use std::ops::{Range, RangeInclusive};
@@ -452,15 +453,22 @@ impl<'a, M, T: Take<M> + 'a> Take<M> for &'a mut [T] {
 
 impl<M, T: Lend<M> + ToOwned + ?Sized> Put<M> for Cow<'_, T> {
     fn put(&self, to: &mut Writer) {
+        to.put_flag(matches!(self, Cow::Borrowed(_)));
         (**self).put(to);
     }
 }
 
 impl<M, T: Lend<M> + ToOwned + ?Sized> Lend<M> for Cow<'_, T> {}
 
-impl<M, T: ToOwned<Owned: Take<M>> + ?Sized> Take<M> for Cow<'_, T> {
+impl<'a, M, T: ToOwned<Owned: Take<M> + 'a> + ?Sized> Take<M> for Cow<'a, T> {
     fn take(from: &mut Reader) -> Option<Self> {
-        Some(Cow::Owned(<T::Owned as Take<M>>::take(from)?))
+        let is_borrowed = from.take_flag()?;
+        let value = <T::Owned as Take<M>>::take(from)?;
+        if !is_borrowed {
+            return Some(Cow::Owned(value));
+        }
+        let kept: &'a T::Owned = crate::remote::keep(value);
+        Some(Cow::Borrowed(kept.borrow()))
     }
 }
 
@@ -550,4 +558,34 @@ macro_rules! tuples {
 tuples! {
     A; A B; A B C; A B C D; A B C D E; A B C D E F; A B C D E F G; A B C D E F G H;
     A B C D E F G H I; A B C D E F G H I J; A B C D E F G H I J K; A B C D E F G H I J K L;
+}
+
+/// How a value is formatted: fill, alignment, width, precision; `+`, `0` and `#`.
+pub type Format = (char, u8, Option<u16>, Option<u16>, (bool, bool, bool));
+
+#[inline(never)]
+pub fn read_format(formatter: &Formatter) -> Format {
+    let options = formatter.options();
+    let alignment = match options.get_align() {
+        None => 0,
+        Some(Alignment::Left) => 1,
+        Some(Alignment::Right) => 2,
+        Some(Alignment::Center) => 3,
+    };
+    let is_signed = options.get_sign() == Some(Sign::Plus);
+    let flags = (is_signed, options.get_sign_aware_zero_pad(), options.get_alternate());
+    (options.get_fill(), alignment, options.get_width(), options.get_precision(), flags)
+}
+
+/// The text that `write` writes in this format.
+#[inline(never)]
+pub fn render(format: Format, write: &dyn Fn(&mut Formatter) -> std::fmt::Result) -> String {
+    let (fill, alignment, width, precision, (is_signed, is_padded, is_alternate)) = format;
+    let alignments = [None, Some(Alignment::Left), Some(Alignment::Right), Some(Alignment::Center)];
+    let mut options = FormattingOptions::new();
+    options.fill(fill).align(alignments[usize::from(alignment)]).width(width).precision(precision);
+    options.sign(is_signed.then_some(Sign::Plus)).sign_aware_zero_pad(is_padded).alternate(is_alternate);
+    let mut text = String::new();
+    write(&mut options.create_formatter(&mut text)).expect("a formatting trait returned an error");
+    text
 }
