@@ -13,7 +13,11 @@ from starlette.types import ASGIApp
 
 from gradus.errors import Misuse
 from services.api.app import create_app
-from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_timeout
+from services.api.connection_timeouts import (
+    BoundedWebSocketProtocol,
+    HeaderTimeoutProtocol,
+    set_send_timeout,
+)
 from services.api.settings import ApiSettings
 from services.api.state import Api
 from services.broker import Broker
@@ -78,7 +82,7 @@ async def serve(
         config = uvicorn.Config(
             served,
             http=cast(type[asyncio.Protocol], protocol),
-            ws="wsproto" if "openenv" in settings.adapters else "none",
+            ws=BoundedWebSocketProtocol if "openenv" in settings.adapters else "none",
             ws_per_message_deflate=False,
             log_config=None,
             access_log=False,

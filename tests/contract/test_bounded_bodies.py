@@ -14,8 +14,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from gradus.contract import MAX_BATCH
-from gradus.json_tokens import CHUNK_BYTES, count_tokens
-from services.api import parse
+from gradus.json_tokens import CHUNK_BYTES, MAX_VALUE_TOKENS, count_tokens
+from gradus.strict_json import parse_strict_json
+from services.api import json_object, parse
 from services.api.adapters import ADAPTERS, openenv
 from services.api.api_keys import create_key
 from services.api.app import create_app
@@ -29,7 +30,8 @@ JSON = {"content-type": "application/json"}
 LIMIT = 20_000
 """Tokens of a request in these tests."""
 LISTS = "[" + "[]," * LIMIT + "1]"
-IN_TEXT = json.dumps('{"tests": ' + LISTS + "}")
+IN_TEXT = json.dumps('{"tests": [' + "[]," * MAX_VALUE_TOKENS + "1]}")
+"""It is parsed in the process for large bodies, whose bound is the usual one."""
 SECRET, KEY = create_key("op", ["ocaml", "program"], "role=operator")
 
 
@@ -81,7 +83,8 @@ async def test_a_body_of_too_many_tokens_is_a_413_with_the_figure(
     path, text = ENTRANCES[entrance]
     response = await client.post(path, content=text, headers=JSON)
     assert response.status_code == 413, response.text
-    assert f"the JSON has more than {LIMIT} strings" in response.text
+    limit = MAX_VALUE_TOKENS if IN_TEXT in text else LIMIT
+    assert f"the JSON has more than {limit} strings" in response.text
 
 
 @pytest.mark.parametrize(
@@ -208,6 +211,37 @@ def test_counting_takes_a_chunk_of_memory_however_long_the_body_is() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * CHUNK_BYTES
+
+
+TEXT = json.dumps({"tests": [1] * 8000})
+"""JSON in a text: its tokens are within one string of the body."""
+TEXTS = {
+    "/slime/ocaml": {"label": TEXT, "response": "x"},
+    "/openrlhf/ocaml/get_reward": {"query": ["x"], "prompts": [""], "labels": [TEXT]},
+    "/nemo_gym/ocaml/verify": {"task": TEXT, "response": {"output": []}},
+    "/sandbox_fusion/submit": {
+        "config": {"language": "c", "provided_data": f"[{TEXT}]"},
+        "completion": "x",
+    },
+}
+
+
+@pytest.mark.parametrize("path", TEXTS)
+async def test_json_in_a_text_of_a_small_body_is_parsed_outside_of_the_event_loop(
+    client: httpx.AsyncClient, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One such text of 250 KB stalled the loop for 160 ms."""
+    parsed = []
+
+    def record(text: str) -> Any:
+        parsed.append(text)
+        return parse_strict_json(text)
+
+    monkeypatch.setattr(json_object, "parse_strict_json", record)
+    response = await client.post(path, json=TEXTS[path])
+    assert response.status_code == 422
+    assert parsed
+    assert TEXT not in parsed
 
 
 # ----------------------------------------------------------------------------------------- OpenEnv

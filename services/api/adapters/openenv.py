@@ -8,6 +8,7 @@ exception in the client; the session stays open.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections import Counter
@@ -21,7 +22,7 @@ from gradus.contract import Faulted, Graded
 from gradus.errors import Fault, Misuse
 from gradus.feedback import reply
 from gradus.integrations.core import Completion
-from services.api.adapters.grading import dispatch_completions
+from services.api.adapters.grading import count_texts, dispatch_completions
 from services.api.adapters.task_files import TaskFiles
 from services.api.authenticate import authenticate, check_host
 from services.api.body_process import Body
@@ -235,12 +236,14 @@ async def _handle_next_frame(socket: WebSocket, episode: _Session) -> str | None
 
 
 async def _read_frame(socket: WebSocket, reservation: Reservation) -> _Frame | None:
+    await asyncio.sleep(0)  # frames that are there already are handled in a turn of the loop each
     received = await socket.receive()
     if received["type"] == "websocket.disconnect":
         return None
     data = (received.get("text") or "").encode(errors="surrogatepass")
     reservation.grow(len(data))
     frame = await parse_counted(Body(data), reservation, _parse_frame)
+    count_texts(frame.data, reservation)
     if frame.kind == "close":
         await socket.close()
         return None
