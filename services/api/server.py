@@ -48,6 +48,7 @@ async def serve(
     max_connections = raise_open_files() - RESERVED_FILES
     app = create_app(broker, settings)
     api: Api = app.state.api
+    api.busy_connections.max_connections = max_connections
     if api.allowed_hosts is None and is_loopback(host) and not api.keys.load_current():
         # A page that a browser here loaded under another name could send requests (DNS rebinding).
         api.allowed_hosts = is_loopback

@@ -13,6 +13,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -199,11 +200,20 @@ async def serve_session(socket: WebSocket, grader: str) -> None:
         return
     await socket.accept()
     key = socket.state.key.name
-    if _open_sessions[key] >= MAX_SESSIONS:
-        message = f"this API key has {MAX_SESSIONS} open sessions at this process"
-        await socket.send_json(_build_error("CAPACITY_REACHED", message))
-        await socket.close(1013)
-        return
+    with ExitStack() as held:
+        try:
+            if _open_sessions[key] >= MAX_SESSIONS:
+                message = f"this API key has {MAX_SESSIONS} open sessions at this process"
+                raise Refused(429, message)
+            held.enter_context(get_api(socket).busy_connections.hold(socket.state.key))
+        except Refused as refusal:
+            await socket.send_json(_build_error("CAPACITY_REACHED", str(refusal)))
+            await socket.close(1013)
+            return
+        await _run_session(socket, grader, key)
+
+
+async def _run_session(socket: WebSocket, grader: str, key: str) -> None:
     _open_sessions[key] += 1
     try:
         episode = _Session(socket, grader)
