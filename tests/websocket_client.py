@@ -26,6 +26,13 @@ class WebSocketClient:
         self._writer.write(self._socket.send(event))
         await self._writer.drain()
 
+    async def send_many(self, event: Event, n_times: int) -> None:
+        self._writer.write(self._socket.send(event) * n_times)
+        await self._writer.drain()
+
+    def close(self) -> None:
+        self._writer.close()
+
     async def receive(self) -> Event:
         """Return the next event but pings. The end of the stream is an event too."""
         while True:

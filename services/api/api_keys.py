@@ -14,14 +14,19 @@ import hmac
 import logging
 import re
 import secrets
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 from gradus.contract import GRADER_NAME
 from gradus.errors import Misuse
+from services.api.problems import Refused
+from services.broker.jobs import RETRY_AFTER_S
 from services.secret_file import read_secret_file
 
 _LINE = re.compile(
@@ -199,3 +204,29 @@ class Quotas:
         missing = min(n_submissions, key.per_minute) - tokens
         self._buckets[key.name] = (tokens if missing > 0 else tokens - n_submissions, now)
         return max(missing * 60 / key.per_minute, 0.0)
+
+
+class BusyConnections:
+    """Connections with a request or a session under way, by API key. One key may have half of those
+    that the server accepts: it closes idle ones to accept others, and busy ones never."""
+
+    def __init__(self) -> None:
+        self.max_connections = sys.maxsize
+        """Connections that the server accepts."""
+        self._n_by_key: Counter[str] = Counter()
+
+    @contextmanager
+    def hold(self, key: ApiKey) -> Iterator[None]:
+        """Hold one. Raises Refused (429) where the key has its half; a service without keys knows
+        no halves."""
+        limit = self.max_connections // 2
+        if key.key_hash and self._n_by_key[key.name] >= limit:
+            message = f"this API key has {limit} requests and sessions open at this process"
+            raise Refused(429, message, retry_after_s=RETRY_AFTER_S, bound="connections")
+        self._n_by_key[key.name] += 1
+        try:
+            yield
+        finally:
+            self._n_by_key[key.name] -= 1
+            if not self._n_by_key[key.name]:
+                del self._n_by_key[key.name]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from contextlib import AbstractContextManager, nullcontext
 
 from fastapi import Request
 from fastapi.routing import APIRoute
@@ -37,20 +38,23 @@ class LeanRoute(APIRoute):
             await super().handle(scope, receive, send)  # 405
             return
         request = Request(scope, receive, send)
-        await self.check_access(request)
-        response = await self.endpoint(request=request, **scope["path_params"])
-        await response(scope, receive, send)
+        with await self.admit(request):
+            response = await self.endpoint(request=request, **scope["path_params"])
+            await response(scope, receive, send)
 
-    async def check_access(self, request: Request) -> None:
+    async def admit(self, request: Request) -> AbstractContextManager[None]:
+        """Return what the request holds until it is answered. Raises Refused."""
         check_host(request)
+        return nullcontext()
 
 
 class KeyedRoute(LeanRoute):
     """Route that requires a known key, if keys are set."""
 
-    async def check_access(self, request: Request) -> None:
+    async def admit(self, request: Request) -> AbstractContextManager[None]:
         check_host(request)
         await authenticate(request)
+        return get_api(request).busy_connections.hold(request.state.key)
 
 
 def check_host(connection: HTTPConnection) -> None:

@@ -1,5 +1,6 @@
-"""Timeouts and number of connections: closes clients that send request headers too slowly or stop
-reading the response, and, when there are too many connections, the one that has been idle longest.
+"""Timeouts and bounds of connections: closes clients that send request headers too slowly, stop
+reading the response, or send a great many tiny chunks or frames, and, when there are too many
+connections, the one that has been idle longest.
 
 `parse` has the timeout of request bodies. docs/operate/api.md promises all three
 (Limits). The timer costs less than 1 % of the CPU of a request with one submission.
@@ -14,8 +15,37 @@ from typing import Any
 import h11
 from prometheus_client import Gauge
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+from wsproto import events
 
 from gradus.rest import Problem
+
+MAX_HEADER_BYTES = 64 * 1024
+SMALL_BYTES = 1024
+MAX_SMALL_CHUNKS = 4096
+"""Chunks of less than `SMALL_BYTES` in the body of one request: each takes 6 us in the event loop,
+and 256 KiB of them are read in one turn."""
+TOO_MANY_CHUNKS = (
+    f"a chunked body has more than {MAX_SMALL_CHUNKS} chunks of less than {SMALL_BYTES} bytes: send"
+    " longer ones, or `Content-Length`"
+)
+MAX_SMALL_FRAMES_PER_S = 4000
+"""Frames of less than `SMALL_BYTES`, pings included, on one WebSocket: each takes 9 us."""
+
+
+class _ChunkBoundedConnection(h11.Connection):
+    n_small_chunks = 0
+
+    def next_event(self) -> Any:
+        """See h11. Raises RemoteProtocolError past `MAX_SMALL_CHUNKS`, too."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.n_small_chunks = 0
+        elif isinstance(event, h11.Data) and event.chunk_start and event.chunk_end:
+            self.n_small_chunks += len(event.data) < SMALL_BYTES
+            if self.n_small_chunks > MAX_SMALL_CHUNKS:
+                raise h11.RemoteProtocolError(TOO_MANY_CHUNKS)
+        return event
 
 
 class HeaderTimeoutProtocol(H11Protocol):
@@ -25,6 +55,8 @@ class HeaderTimeoutProtocol(H11Protocol):
     (httpx 5 s, aiohttp 15 s): a request that a client sends at the moment when the server closes
     the connection is lost.
     """
+
+    conn: _ChunkBoundedConnection
 
     def __init__(
         self,
@@ -38,6 +70,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         """`idle`: the connections without a request under way, in the order in which they became
         so."""
         super().__init__(*args, **options)
+        self.conn = _ChunkBoundedConnection(h11.SERVER, MAX_HEADER_BYTES)
         self._header_timeout_s = header_timeout_s
         self._connections_open = connections_open
         self._max_connections = max_connections
@@ -68,6 +101,9 @@ class HeaderTimeoutProtocol(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Hand the connection over to the WebSocket's protocol: `connection_lost` of this one will
         not be called."""
+        if not all(value.isascii() for name, value in self.headers if name == b"host"):
+            self.send_400_response("`Host` must be ASCII")  # wsproto's decoder would raise
+            return
         super().handle_websocket_upgrade(event)
         self._is_upgraded = True
         self._stop_timer()
@@ -83,6 +119,8 @@ class HeaderTimeoutProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """uvicorn's own is plain text, and the route that waits for the rest of the body would
         respond, too."""
+        if self.conn.n_small_chunks > MAX_SMALL_CHUNKS:
+            msg = TOO_MANY_CHUNKS
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -127,6 +165,53 @@ class HeaderTimeoutProtocol(H11Protocol):
             self._update_timer()  # a response is still being sent: `set_send_timeout` limits that
         else:
             self.transport.abort()
+
+
+class _TooManyFrames(Exception):
+    pass
+
+
+class BoundedWebSocketProtocol(WSProtocol):
+    """uvicorn's protocol, which closes a connection that sends more than
+    `MAX_SMALL_FRAMES_PER_S`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._n_small_frames = 0
+        self._counted_until = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            super().data_received(data)
+        except _TooManyFrames:
+            while not self.queue.empty():  # messages that the session has not received
+                self.queue.get_nowait()
+            reason = f"more than {MAX_SMALL_FRAMES_PER_S} small frames in a second"
+            self.transport.write(self.conn.send(events.CloseConnection(1008, reason)))
+            self.transport.close()
+
+    def handle_message(self, event: events.TextMessage | events.BytesMessage) -> None:
+        if event.frame_finished and len(event.data) < SMALL_BYTES:
+            self._count_frame()
+        super().handle_message(event)
+
+    def handle_ping(self, event: events.Ping) -> None:
+        self._count_frame()
+        super().handle_ping(event)
+
+    def handle_pong(self, event: events.Pong) -> None:
+        self._count_frame()
+        super().handle_pong(event)
+
+    def _count_frame(self) -> None:
+        """Raise _TooManyFrames past the bound."""
+        now = self.loop.time()
+        if now >= self._counted_until:
+            self._n_small_frames = 0
+            self._counted_until = now + 1
+        self._n_small_frames += 1
+        if self._n_small_frames > MAX_SMALL_FRAMES_PER_S:
+            raise _TooManyFrames
 
 
 def set_send_timeout(listener: socket.socket, timeout_s: float) -> None:

@@ -70,6 +70,15 @@ class JsonObject:
             raise Misuse(f"{self._place}{name}: must be a list")
         return iter(())
 
+    def count_separators(self) -> int:
+        """Return the commas and opening brackets of all members, those within texts too; escapes
+        count as such, for they may be some."""
+        n_separators = 0
+        for text in self.members.values():
+            for separator in (b",", b"[", b"{", b"\\u00"):
+                n_separators += text.count(separator)
+        return n_separators
+
     def encode(self, added: Mapping[str, Any] | None = None) -> bytes:
         """Return the object as JSON, with `added` members, which replace those of the same name."""
         members = dict(self.members)

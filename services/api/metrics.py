@@ -129,7 +129,7 @@ class Metrics:
         self, broker: Broker, registry: GraderRegistry, waits: Mapping[str, Waiting]
     ) -> bytes:
         """Return the text for Prometheus, with the queue's state now. `waits`: by known grader."""
-        for bound in (*BOUNDS, "key", "bytes"):
+        for bound in (*BOUNDS, "key", "bytes", "connections"):
             self._refusals.labels(bound)
         for grader, waiting in waits.items():
             # Series start at zero: one that appears with its first fault would have no rate.

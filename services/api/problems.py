@@ -132,11 +132,12 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def handle_http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
-        if error.status_code == 405:
+        matched = request.scope.get("route")  # FastAPI's own, such as /openapi.json, set none
+        if error.status_code == 405 and matched is not None:
             # Starlette names the methods of the first route that has the path only.
             allowed: set[str] = set()
             for route in app.routes:
-                if isinstance(route, APIRoute) and route.path == request.scope["route"].path:
+                if isinstance(route, APIRoute) and route.path == matched.path:
                     allowed.update(route.methods or ())
             headers["Allow"] = ", ".join(sorted(allowed))
         return build_problem(error.status_code, str(error.detail), headers=headers)

@@ -13,7 +13,11 @@ from starlette.types import ASGIApp
 
 from gradus.errors import Misuse
 from services.api.app import create_app
-from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_timeout
+from services.api.connection_timeouts import (
+    BoundedWebSocketProtocol,
+    HeaderTimeoutProtocol,
+    set_send_timeout,
+)
 from services.api.settings import ApiSettings
 from services.api.state import Api
 from services.broker import Broker
@@ -44,6 +48,7 @@ async def serve(
     max_connections = raise_open_files() - RESERVED_FILES
     app = create_app(broker, settings)
     api: Api = app.state.api
+    api.busy_connections.max_connections = max_connections
     if api.allowed_hosts is None and is_loopback(host) and not api.keys.load_current():
         # A page that a browser here loaded under another name could send requests (DNS rebinding).
         api.allowed_hosts = is_loopback
@@ -78,7 +83,7 @@ async def serve(
         config = uvicorn.Config(
             served,
             http=cast(type[asyncio.Protocol], protocol),
-            ws="wsproto" if "openenv" in settings.adapters else "none",
+            ws=BoundedWebSocketProtocol if "openenv" in settings.adapters else "none",
             ws_per_message_deflate=False,
             log_config=None,
             access_log=False,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from starlette.requests import HTTPConnection
 
-from services.api.api_keys import Quotas, WatchedKeys
+from services.api.api_keys import BusyConnections, Quotas, WatchedKeys
 from services.api.dispatch import GradingDispatcher
 from services.api.grader_registry import GraderRegistry
 from services.api.jobs import Jobs
@@ -25,6 +25,7 @@ class Api:
         self.settings = settings
         self.keys = WatchedKeys(settings.read_keys, settings.keys_file)
         self.quotas = Quotas()
+        self.busy_connections = BusyConnections()
         # Returns whether a name in `Host` is accepted; None: every name is.
         self.allowed_hosts: Callable[[str], bool] | None = None
         if settings.allowed_hosts:

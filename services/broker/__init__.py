@@ -25,7 +25,9 @@ __all__ = [
     "LOOK_AHEAD",
     "MAX_DELIVERIES",
     "MIN_TTL_S",
+    "MEMORY_PART",
     "REFUSE_AT",
+    "SHARE_FROM",
     "SHORTEN_FROM",
     "MAX_FAIR_SHARES",
     "PUT_OFF_TURNS",
@@ -93,6 +95,10 @@ MAX_FAIR_SHARES = 1000
 forgotten."""
 REFUSE_AT = 0.9
 """Share of the store's memory from which on new jobs are refused."""
+SHARE_FROM = 0.7
+"""Share of the store's memory from which on a key may hold `MEMORY_PART` of it only, in payloads of
+its unfinished jobs at each process: one key cannot bring the store to `REFUSE_AT`."""
+MEMORY_PART = 16
 SHORTEN_FROM = 0.5
 """Share of the store's memory from which on results and finished requests are kept for less time:
 linearly less, to nothing at `REFUSE_AT`."""

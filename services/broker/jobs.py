@@ -115,6 +115,7 @@ BOUNDS = {
     "queue": "is full, at twice its bound (GRADUS_QUEUE_MAX_DEPTH)",
     "run": "is full (GRADUS_QUEUE_MAX_DEPTH), and so is the part that is reserved for this run",
     "key_part": "is full (GRADUS_QUEUE_MAX_DEPTH), and so is the part for all runs of this API key",
+    "key_memory": "holds this API key's part of Redis' memory, which is short: await results",
     "draining": "takes no new jobs, as an operator wants it (`gradus queue resume` opens it)",
     "notes": "takes no more asynchronous jobs of this API key until deadlines of others pass",
     "memory": "is full: Redis is near its `maxmemory`",

@@ -849,7 +849,14 @@ async def test_an_unknown_grader_is_a_404_that_lists_those_there_are(name: str) 
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/v2", 404), ("GET", GRADE, 405), ("PUT", GRADE, 405)]
+    ("method", "path", "status"),
+    [
+        ("GET", "/v2", 404),
+        ("GET", GRADE, 405),
+        ("PUT", GRADE, 405),
+        ("POST", "/openapi.json", 405),
+        ("PUT", "/docs", 405),
+    ],
 )
 async def test_wrong_paths_and_methods_are_problems(method: str, path: str, status: int) -> None:
     async with service() as (client, _):

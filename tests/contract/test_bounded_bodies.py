@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
@@ -14,11 +14,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from gradus.contract import MAX_BATCH
-from gradus.json_tokens import CHUNK_BYTES, count_tokens
-from services.api import parse
+from gradus.json_tokens import CHUNK_BYTES, MAX_VALUE_TOKENS, count_tokens
+from gradus.strict_json import parse_strict_json
+from services.api import json_object, parse
 from services.api.adapters import ADAPTERS, openenv
-from services.api.api_keys import create_key
+from services.api.api_keys import BusyConnections, create_key
 from services.api.app import create_app
+from services.api.authenticate import ANONYMOUS
 from services.api.parse import TOKEN_BYTES, BytesInFlight, Reservation, parse_json
 from services.api.problems import Refused
 from services.api.settings import ApiSettings
@@ -29,7 +31,8 @@ JSON = {"content-type": "application/json"}
 LIMIT = 20_000
 """Tokens of a request in these tests."""
 LISTS = "[" + "[]," * LIMIT + "1]"
-IN_TEXT = json.dumps('{"tests": ' + LISTS + "}")
+IN_TEXT = json.dumps('{"tests": [' + "[]," * MAX_VALUE_TOKENS + "1]}")
+"""It is parsed in the process for large bodies, whose bound is the usual one."""
 SECRET, KEY = create_key("op", ["ocaml", "program"], "role=operator")
 
 
@@ -81,7 +84,8 @@ async def test_a_body_of_too_many_tokens_is_a_413_with_the_figure(
     path, text = ENTRANCES[entrance]
     response = await client.post(path, content=text, headers=JSON)
     assert response.status_code == 413, response.text
-    assert f"the JSON has more than {LIMIT} strings" in response.text
+    limit = MAX_VALUE_TOKENS if IN_TEXT in text else LIMIT
+    assert f"the JSON has more than {limit} strings" in response.text
 
 
 @pytest.mark.parametrize(
@@ -210,6 +214,37 @@ def test_counting_takes_a_chunk_of_memory_however_long_the_body_is() -> None:
     assert peak < 8 * CHUNK_BYTES
 
 
+TEXT = json.dumps({"tests": [1] * 8000})
+"""JSON in a text: its tokens are within one string of the body."""
+TEXTS = {
+    "/slime/ocaml": {"label": TEXT, "response": "x"},
+    "/openrlhf/ocaml/get_reward": {"query": ["x"], "prompts": [""], "labels": [TEXT]},
+    "/nemo_gym/ocaml/verify": {"task": TEXT, "response": {"output": []}},
+    "/sandbox_fusion/submit": {
+        "config": {"language": "c", "provided_data": f"[{TEXT}]"},
+        "completion": "x",
+    },
+}
+
+
+@pytest.mark.parametrize("path", TEXTS)
+async def test_json_in_a_text_of_a_small_body_is_parsed_outside_of_the_event_loop(
+    client: httpx.AsyncClient, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One such text of 250 KB stalled the loop for 160 ms."""
+    parsed = []
+
+    def record(text: str) -> Any:
+        parsed.append(text)
+        return parse_strict_json(text)
+
+    monkeypatch.setattr(json_object, "parse_strict_json", record)
+    response = await client.post(path, json=TEXTS[path])
+    assert response.status_code == 422
+    assert parsed
+    assert TEXT not in parsed
+
+
 # ----------------------------------------------------------------------------------------- OpenEnv
 
 
@@ -306,3 +341,51 @@ def test_the_sessions_of_one_key_shut_out_no_other(
         with client.websocket_connect("/openenv/ocaml/ws", headers=headers[1]) as others:
             others.send_text('{"type": "state"}')
             assert others.receive_json()["type"] == "state"
+
+
+def test_a_key_has_half_of_the_busy_connections() -> None:
+    connections = BusyConnections()
+    connections.max_connections = 4
+    _, other = create_key("other", ["ocaml"])
+    with ExitStack() as held:
+        for key in (KEY, KEY, other, other, *[ANONYMOUS] * 9):
+            held.enter_context(connections.hold(key))
+        with pytest.raises(Refused, match="2 requests and sessions open"):
+            held.enter_context(connections.hold(KEY))
+    with connections.hold(KEY), connections.hold(KEY):
+        pass
+
+
+@pytest.mark.parametrize("path", ["/v1/graders", "/v1/queues", "/v1/jobs/a", "/slime/ocaml"])
+async def test_a_key_that_holds_its_half_is_told_so_at_every_route(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    """272 requests of one key, all of them for the same work, had all connections of a process, and
+    those of other keys were closed."""
+    transport: Any = client._transport
+    connections = transport.app.state.api.busy_connections
+    connections.max_connections = 2
+    method = "POST" if path.startswith("/slime") else "GET"
+    with connections.hold(KEY):
+        response = await client.request(method, path)
+        assert response.status_code == 429
+        assert "this API key has 1 requests and sessions open" in response.text
+        assert (await client.get("/healthz")).status_code == 200
+    assert (await client.request(method, path)).status_code != 429
+
+
+def test_a_session_is_a_busy_connection_until_it_ends() -> None:
+    app = create_app(
+        MemoryBroker(), ApiSettings(adapters=("openenv",), keys=KEY.line(), **SETTINGS)
+    )
+    connections = app.state.api.busy_connections
+    connections.max_connections = 2
+    headers = {"authorization": f"Bearer {SECRET}"}
+    with TestClient(app) as client:
+        with client.websocket_connect("/openenv/ocaml/ws", headers=headers) as first:
+            first.send_text('{"type": "state"}')
+            assert first.receive_json()["type"] == "state"
+            with client.websocket_connect("/openenv/ocaml/ws", headers=headers) as second:
+                assert second.receive_json()["data"]["code"] == "CAPACITY_REACHED"
+        with connections.hold(KEY):
+            pass

@@ -1387,6 +1387,34 @@ async def test_at_the_memory_limit_new_work_is_refused_and_accepted_work_is_answ
     server.stop()
 
 
+async def test_a_key_that_holds_much_of_the_memory_queues_no_more_and_others_do(
+    redis_server: Callable[..., Any],
+) -> None:
+    """99 jobs of 0.9 MB each filled a Redis of 96 MB, and every other key got 429."""
+    server = redis_server(options=["--maxmemory", "16mb", "--maxmemory-policy", "noeviction"])
+    asking = StreamsBroker(server.url, BrokerSettings(lease_s=5))
+    attacker = FairShare("attacker")
+    n_accepted = 0
+    with pytest.raises(QueueFull, match="this API key's part of Redis' memory") as refusal:  # noqa: PT012
+        for n in range(1000):
+            await asking.submit([Job(f"large-{n}", "ocaml", json.dumps("x" * 200_000))], attacker)
+            n_accepted += 1
+    assert refusal.value.bound == "key_memory"
+    assert 16 < n_accepted < 64  # it had more than its part as long as there was room
+    for n in range(50):
+        await asking.submit(jobs(1, f"small-{n}"), FairShare("neighbour"))
+    await asking.cancel("ocaml", [f"large-{n}" for n in range(n_accepted)])
+    asking.memory.next_look = 0.0
+    await asking.submit([Job("afterwards", "ocaml", json.dumps("x" * 200_000))], attacker)
+    async with Redis.from_url(server.url) as redis:
+        await redis.config_set("maxmemory", 0)  # no limit, so no parts of it
+    asking.memory.next_look = 0.0
+    for n in range(2 * n_accepted):
+        await asking.submit([Job(f"more-{n}", "ocaml", json.dumps("x" * 200_000))], attacker)
+    await asking.close()
+    server.stop()
+
+
 async def _accepts(broker: Broker) -> bool:
     try:
         await broker.submit(jobs(1, "afterwards"))

@@ -4,18 +4,21 @@ off."""
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 import httpx
 import pytest
-from wsproto.events import AcceptConnection, Event, TextMessage
+from wsproto.events import AcceptConnection, CloseConnection, Event, Ping, Pong, TextMessage
 
 from gradus.rest import Problem
+from services.api import connection_timeouts
+from services.api.connection_timeouts import MAX_SMALL_CHUNKS, SMALL_BYTES
 from tests.fake_grader import Service, submission
 from tests.misbehaving_clients import KINDS, ROUTE, Kind, a_crowd, hanging, head, request
 from tests.websocket_client import WebSocketClient
@@ -148,6 +151,10 @@ NO_HTTP = {
     "two lengths": head(2).replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n{}"),
     # as long as just is too much: what a service has not read makes it reset the connection
     "a head without end": b"GET / HTTP/1.1\r\nHost: x\r\nA: ".ljust(64 * 1024 + 1, b"a"),
+    "chunks of one byte": (
+        b"POST /v1/grade/ocaml HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * (MAX_SMALL_CHUNKS + 1)
+    ),
     "a chunk of no size": (
         b"POST /v1/grade/ocaml HTTP/1.1\r\nHost: [::1]\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"
     ),
@@ -172,6 +179,68 @@ def test_what_is_no_http_is_a_problem_too(here: tuple[str, int], sent: bytes) ->
     assert status.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert b"content-type: application/problem+json" in status.lower()
     assert Problem.model_validate_json(body).status == 400
+
+
+async def test_a_body_of_large_chunks_and_some_small_ones_is_read(here: tuple[str, int]) -> None:
+    async def cut() -> AsyncIterator[bytes]:
+        text = json.dumps({"submissions": [submission("a")]}).encode()
+        for start in range(len(text)):
+            yield text[start : start + 1]
+        for _ in range(2 * MAX_SMALL_CHUNKS):
+            yield b" " * SMALL_BYTES
+
+    host, port = here
+    url = f"http://{host}:{port}/v1/grade/ocaml"
+    async with httpx.AsyncClient(trust_env=False) as client:
+        headers = {"content-type": "application/json"}
+        answer = await client.post(url, content=cut(), headers=headers)
+    assert answer.json()["results"][0]["status"] == "graded"
+
+
+FRAMES: dict[str, Event] = {
+    "pings": Ping(b"x"),
+    "pongs": Pong(b"x"),
+    "texts": TextMessage('{"type": "state"}'),
+    "parts of a message": TextMessage(" ", message_finished=False),
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES.keys())
+async def test_a_session_of_very_many_small_frames_is_closed_and_another_goes_on(
+    frame: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """256 KiB of them held the event loop for 0.2 s, and as texts for 0.8 s."""
+    monkeypatch.setattr(connection_timeouts, "MAX_SMALL_FRAMES_PER_S", 100)
+    with Service(adapters=("openenv",)).running() as here:
+        address = httpx.URL(here.url)
+        sessions = []
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            session = WebSocketClient(reader, writer)
+            assert isinstance(await session.open("/openenv/ocaml/ws"), AcceptConnection)
+            sessions.append(session)
+        flooding, other = sessions
+        with suppress(ConnectionError):
+            await flooding.send_many(frame, 5000)
+            while not isinstance(await flooding.receive(), CloseConnection):
+                pass
+        await other.send(TextMessage('{"type": "state"}'))
+        assert isinstance(await other.receive(), TextMessage)
+        for session in sessions:
+            session.close()
+
+
+def test_a_handshake_whose_host_is_no_ascii_is_a_problem() -> None:
+    service = Service(adapters=("openenv",))
+    with service.running() as here:
+        address = httpx.URL(here.url)
+        handshake = (
+            b"GET /openenv/ocaml/ws HTTP/1.1\r\nHost: \xff\r\nConnection: Upgrade\r\n"
+            b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAA\r\n\r\n"
+        )
+        with socket.create_connection((address.host, address.port)) as connection:
+            connection.sendall(handshake)
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
 def test_a_client_that_would_rather_speak_http_2_is_served_and_loses_no_body(

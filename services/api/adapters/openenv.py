@@ -8,10 +8,12 @@ exception in the client; the session stays open.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,7 +23,7 @@ from gradus.contract import Faulted, Graded
 from gradus.errors import Fault, Misuse
 from gradus.feedback import reply
 from gradus.integrations.core import Completion
-from services.api.adapters.grading import dispatch_completions
+from services.api.adapters.grading import count_texts, dispatch_completions
 from services.api.adapters.task_files import TaskFiles
 from services.api.authenticate import authenticate, check_host
 from services.api.body_process import Body
@@ -198,11 +200,20 @@ async def serve_session(socket: WebSocket, grader: str) -> None:
         return
     await socket.accept()
     key = socket.state.key.name
-    if _open_sessions[key] >= MAX_SESSIONS:
-        message = f"this API key has {MAX_SESSIONS} open sessions at this process"
-        await socket.send_json(_build_error("CAPACITY_REACHED", message))
-        await socket.close(1013)
-        return
+    with ExitStack() as held:
+        try:
+            if _open_sessions[key] >= MAX_SESSIONS:
+                message = f"this API key has {MAX_SESSIONS} open sessions at this process"
+                raise Refused(429, message)
+            held.enter_context(get_api(socket).busy_connections.hold(socket.state.key))
+        except Refused as refusal:
+            await socket.send_json(_build_error("CAPACITY_REACHED", str(refusal)))
+            await socket.close(1013)
+            return
+        await _run_session(socket, grader, key)
+
+
+async def _run_session(socket: WebSocket, grader: str, key: str) -> None:
     _open_sessions[key] += 1
     try:
         episode = _Session(socket, grader)
@@ -235,12 +246,14 @@ async def _handle_next_frame(socket: WebSocket, episode: _Session) -> str | None
 
 
 async def _read_frame(socket: WebSocket, reservation: Reservation) -> _Frame | None:
+    await asyncio.sleep(0)  # frames that are there already are handled in a turn of the loop each
     received = await socket.receive()
     if received["type"] == "websocket.disconnect":
         return None
     data = (received.get("text") or "").encode(errors="surrogatepass")
     reservation.grow(len(data))
     frame = await parse_counted(Body(data), reservation, _parse_frame)
+    count_texts(frame.data, reservation)
     if frame.kind == "close":
         await socket.close()
         return None

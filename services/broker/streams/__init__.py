@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -137,6 +138,8 @@ class StreamsBroker(StreamOperations):
         self._inbox = self._redis.key("inbox", uuid.uuid4().hex[:16])
         self._last_id = "0-0"
         self._pending: dict[str, _Pending] = {}
+        self._payload_bytes: Counter[str] = Counter()
+        """Characters of the payloads of `_pending`, by tenant."""
         self._waiters = ResultWaiters()
         self._listener: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -169,13 +172,18 @@ class StreamsBroker(StreamOperations):
         if not jobs:
             return {}
         grader = jobs[0].grader
-        bound = 0 if await self.memory.is_full() else self._settings.max_depth
         jobs_by_id = {job.id: job for job in jobs}
+        n_bytes = sum(len(job.payload) for job in jobs_by_id.values())
+        bound = 0 if await self.memory.is_full(n_bytes) else self._settings.max_depth
+        if fair_share.has_key and self.memory.is_part_full(
+            self._payload_bytes[fair_share.tenant] + n_bytes
+        ):
+            raise QueueFull(grader, "key_memory")
         parts = list(split_chunks(jobs_by_id.values()))
         await self._open()
         for job in jobs_by_id.values():
             # before Redis knows it: the result may come before the reply
-            self._pending.setdefault(job.id, _Pending(job, fair_share)).waiters += 1
+            self._add_waiter(job, fair_share)
         try:
             if len(parts) == 1:
                 answered = await self._enqueue(parts[0], fair_share, bound)
@@ -190,6 +198,21 @@ class StreamsBroker(StreamOperations):
             raise
         self.withdraw(answered)
         return answered
+
+    def _add_waiter(self, job: Job, fair_share: FairShare) -> None:
+        if job.id not in self._pending:
+            self._pending[job.id] = _Pending(job, fair_share)
+            self._payload_bytes[fair_share.tenant] += len(job.payload)
+        self._pending[job.id].waiters += 1
+
+    def _forget(self, job_id: str) -> None:
+        """Remove a job that has a result, or for which no client of this process waits."""
+        pending = self._pending.pop(job_id, None)
+        if pending is not None:
+            tenant = pending.fair_share.tenant
+            self._payload_bytes[tenant] -= len(pending.job.payload)
+            if not self._payload_bytes[tenant]:
+                del self._payload_bytes[tenant]
 
     async def _enqueue_chunks(
         self, chunks: Sequence[Sequence[Job]], fair_share: FairShare, bound: int
@@ -247,7 +270,7 @@ class StreamsBroker(StreamOperations):
         for pending in filter(None, map(self._pending.get, dict.fromkeys(job_ids))):
             pending.waiters -= 1
             if pending.waiters <= 0:
-                del self._pending[pending.job.id]
+                self._forget(pending.job.id)
                 unwanted.append(pending.job.id)
         return unwanted
 
@@ -332,9 +355,8 @@ class StreamsBroker(StreamOperations):
     async def _restore_lost_jobs(self) -> None:
         """Look up the jobs that are waited for, and submit again those that Redis lost."""
         too_old = time.monotonic() - layout.JOB_TTL_MS / 1000
-        self._pending = {
-            job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old
-        }
+        for job_id in [key for key, pending in self._pending.items() if pending.since <= too_old]:
+            self._forget(job_id)
         await self._look_up(self._waiters.list_job_ids() - self._pending.keys())
         queued: dict[tuple[str, FairShare], list[Job]] = {}
         for pending in self._pending.values():
@@ -368,7 +390,7 @@ class StreamsBroker(StreamOperations):
         return lost
 
     def _deliver(self, job_id: str, result: str) -> None:
-        self._pending.pop(job_id, None)
+        self._forget(job_id)
         self._waiters.deliver(job_id, result)
 
     def _get_consumer(self, grader: str, worker: str) -> _Consumer:
