@@ -82,7 +82,7 @@ _OTHER_NAME = re.compile(r"\btype (?!Output\b|Target\b)(\w+)")
 _IMPORT = re.compile(r"\buse ([^;]*)")
 _TYPE = re.compile(r"\b(?:struct|enum|union) (\$|\w+)")
 _COMPARING = re.compile(
-    r"[=!]=| [<>] |::\s*assert|\bdebug_assert"
+    r"[=!]=|::\s*assert|\bdebug_assert"
     r"|\b(?:contains|position|dedup\w*|starts_with|ends_with|eq|ne|lt|le|gt|ge|cmp|max|min"
     r"|sort\w*|is_sorted\w*|Hash\w+|BTree\w+)\b"
 )
@@ -145,8 +145,12 @@ def may_be_compared(
     if _COMPARING.search(task.tests) is None:
         return False
     name = own_trait.type_
+    apart = ""
+    if not has_macros(answer) and name not in list_texts(code(task.tests)):
+        # public, but only what has values of it could bring them to tests that do not name it
+        apart = rf"(?!(?:\([^()]*\))?\s+(?:struct|enum|union)\s+{name}\b)"
     reaching = re.compile(
-        rf"\bpub\b[^;{{]*\b{name}\b|\b(?:struct|enum|union|type|trait)\s+(?!{name}\b)\w+[^;}}]*"
+        rf"\bpub\b{apart}[^;{{}}]*\b{name}\b|\b(?:struct|enum|union|type|trait)\s+(?!{name}\b)\w+[^;}}]*"
         rf"\b{name}\b|\bas\b|\bpub\s+use\b|\bPartialEq\s*<(?!\s*(?:Self|{name})\s*>)"
     )
     return not name or any(reaching.search(text) for text in answer.own_files.values())
