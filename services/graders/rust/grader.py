@@ -39,6 +39,7 @@ from services.graders.rust.own_words import (
     EQUALITY,
     find_own_traits,
     find_own_word,
+    find_provided,
     may_be_compared,
 )
 from services.graders.rust.remote_answer import Needs, RemoteTexts, find_needs, render_remote
@@ -86,6 +87,10 @@ _OF_UNSAFE = ("no_mangle", "export_name", "link_section", "global_asm")
 _OWN_EQUALITY = (
     "tests may compare values of this answer's types in its own process, where `PartialEq` that is"
     " written by hand could say that anything is what they expect: derive it"
+)
+_OWN_METHOD = (
+    "tests may judge values of this answer's types in its own process by this method, which its"
+    " trait provides: leave it out"
 )
 _NO_TESTS = "its tests have no `#[test]`"
 _NO_CREDIT = frozenset({"use", "extern", ""})
@@ -546,6 +551,8 @@ def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts |
             attempt.task, attempt.signature, own_trait, answer
         ):
             violations.append((EQUALITY, own_trait.path, own_trait.line, _OWN_EQUALITY))
+    for method, path, line in () if attempt.remote else find_provided(attempt.task, answer):
+        violations.append((method, path, line, _OWN_METHOD))
     if not violations:
         return None
     diagnostics = []

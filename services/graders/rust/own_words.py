@@ -14,17 +14,48 @@ from itertools import chain
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.imported_names import METHOD
-from services.graders.rust.lexer import Kind, code, list_texts
+from services.graders.rust.lexer import Kind, code, compute_group_ends, list_texts
 from services.graders.rust.signature import Signature
 
 _JUDGING = frozenset(
-    {"is_ok", "is_err", "is_some", "is_none", "unwrap", "unwrap_err", "expect_err"}
+    {
+        "is_ok",
+        "is_ok_and",
+        "is_err",
+        "is_err_and",
+        "is_some",
+        "is_some_and",
+        "is_none",
+        "is_none_or",
+        "unwrap",
+        "unwrap_err",
+        "expect_err",
+    }
 )
 """Methods of the standard library by which tests judge a `Result` or an `Option`."""
 _OPERATORS = frozenset(
     ("Not", "Neg", "Add", "Sub", "Mul", "Div", "Rem", "BitAnd", "BitOr", "BitXor", "Shl", "Shr"),
 )
 EQUALITY = "PartialEq"
+_ORDERS = frozenset({"lt", "le", "gt", "ge"})
+_PROVIDED = {
+    "PartialOrd": _ORDERS,
+    "Iterator": _ORDERS
+    | {
+        "eq",
+        "ne",
+        "cmp",
+        "partial_cmp",
+        "all",
+        "any",
+        "is_sorted",
+        "is_sorted_by",
+        "is_partitioned",
+    },
+}
+"""Methods by which tests judge that these traits provide: no answer need write them."""
+_MAX_HEAD = 200
+"""Tokens of an `impl` before its braces."""
 _TRAITS = sorted({*_OPERATORS, "Deref", EQUALITY})
 _TYPE_ARGUMENTS = r"< (?:[^;{}]|\{[^{};]*\}){0,1000}> "
 _PATH = r"(?:(?:&|mut|dyn|'\w+|\w+ : :|: :) )*"
@@ -51,7 +82,8 @@ _OTHER_NAME = re.compile(r"\btype (?!Output\b|Target\b)(\w+)")
 _IMPORT = re.compile(r"\buse ([^;]*)")
 _TYPE = re.compile(r"\b(?:struct|enum|union) (\$|\w+)")
 _COMPARING = re.compile(
-    r"[=!]=|::\s*assert|\bdebug_assert|\b(?:contains|position|dedup\w*|starts_with|ends_with|eq|ne|lt|le|gt|ge|cmp|max|min"
+    r"[=!]=|::\s*assert|\bdebug_assert"
+    r"|\b(?:contains|position|dedup\w*|starts_with|ends_with|eq|ne|lt|le|gt|ge|cmp|max|min"
     r"|sort\w*|is_sorted\w*|Hash\w+|BTree\w+)\b"
 )
 """What compares values in tests other than `assert_eq!` and `assert_ne!`."""
@@ -113,11 +145,45 @@ def may_be_compared(
     if _COMPARING.search(task.tests) is None:
         return False
     name = own_trait.type_
+    apart = ""
+    if not has_macros(answer) and name not in list_texts(code(task.tests)):
+        # public, but only what has values of it could bring them to tests that do not name it
+        apart = rf"(?!(?:\([^()]*\))?\s+(?:struct|enum|union)\s+{name}\b)"
     reaching = re.compile(
-        rf"\bpub\b[^;{{]*\b{name}\b|\b(?:struct|enum|union|type|trait)\s+(?!{name}\b)\w+[^;}}]*"
+        rf"\bpub\b{apart}[^;{{}}]*\b{name}\b|\b(?:struct|enum|union|type|trait)\s+(?!{name}\b)\w+[^;}}]*"
         rf"\b{name}\b|\bas\b|\bpub\s+use\b|\bPartialEq\s*<(?!\s*(?:Self|{name})\s*>)"
     )
     return not name or any(reaching.search(text) for text in answer.own_files.values())
+
+
+def find_provided(task: RustTask, answer: RustAnswer) -> list[tuple[str, str, int]]:
+    """Return the methods that the answer writes where a trait provides them, and that tests may
+    call, with path and line: they could say that anything is expected. Raises TooManyTokens."""
+    tests = " ".join(list_texts(code(task.tests)))
+    called = {name for names in _PROVIDED.values() for name in names if f". {name} (" in tests}
+    if re.search(r" [<>] ", tests):
+        called |= _ORDERS
+    everything = " ".join(chain.from_iterable(map(list_texts, answer.tokens.values())))
+    is_renamed = any(f"{trait} as " in everything for trait in _PROVIDED)
+    found = []
+    for path, stream in answer.tokens.items():
+        words = list_texts(stream)
+        ends = compute_group_ends(stream)
+        blocks: list[tuple[int, set[str]]] = []
+        for at, word in enumerate(words[:-1]):
+            while blocks and at >= blocks[-1][0]:
+                blocks.pop()
+            if word == "fn" and blocks and words[at + 1] in blocks[-1][1] & called:
+                found.append((words[at + 1], path, stream[at].line))
+            head = words[at : at + _MAX_HEAD] if word == "impl" else []
+            if "{" in head and "for" in head[: head.index("{")]:
+                named = head[: head.index("for")]
+                names: set[str] = set()
+                for trait, provided in _PROVIDED.items():
+                    if is_renamed or trait in named or "$" in named:
+                        names |= provided
+                blocks.append((ends[at + head.index("{")], names))
+    return found
 
 
 def find_own_word(task: RustTask, answer: RustAnswer) -> str | None:

@@ -647,8 +647,8 @@ def _render_wire(
     if is_only_put:
         return put_whole
     return (
-        f"{put_whole} impl {_WIRE}::Take<{_MARKER}> for {path} {{ fn take(from: &mut {_WIRE}::Reader) ->"
-        f" ::std::option::Option<Self> {{ let variant: u8 ="
+        f"{put_whole} impl {_WIRE}::Take<{_MARKER}> for {path} {{"
+        f" fn take(from: &mut {_WIRE}::Reader) -> ::std::option::Option<Self> {{ let variant: u8 ="
         f" {_WIRE}::Take::<{_MARKER}>::take(from)?;"
         f" ::std::option::Option::Some(match variant {{ {' '.join(takes)} _ => return"
         " ::std::option::Option::None }) } }"
