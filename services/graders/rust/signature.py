@@ -58,14 +58,10 @@ class Signature:
     pins: tuple[TypePin, ...]
     refused: str | None = None
     """Why no answer can meet it, if that is known."""
-    own_equality: frozenset[str] = frozenset()
-    """Types that are to say themselves when their values are equal: `impl PartialEq for T` is
-    declared."""
+    own_equality: bool = False
+    """It declares `impl PartialEq for T`: values of types say themselves when they are equal."""
     imports: str = ""
     """The `use` items, in one line."""
-    is_plain: bool = False
-    """It declares functions without bodies, modifiers and types of the answer's choice, and nothing
-    else."""
     is_certain: bool = True
     """Its text can be parsed; else the compiler decides whether it is Rust."""
 
@@ -78,25 +74,14 @@ def read_signature(task: RustTask) -> Signature | None:
 def parse_signature(text: str, crate: str) -> Signature:
     root = parse(normalize(text))
     declared = list(iter_declarations(root))
-    items = [item for item in declared if item.word != "use"]
     return Signature(
         _list_names(declared),
         tuple(_build_pins(declared, f"::{crate}")),
         next(_find_refusals(declared), None),
-        frozenset(_find_own_equality(declared)),
+        any("PartialEq" in get_field(item.node, "trait") for item in declared),
         " ".join(get_text(item.node) for item in declared if item.word == "use"),
-        all(map(_is_plain_function, items)),
         not root.has_error,
     )
-
-
-def _is_plain_function(item: Declaration) -> bool:
-    if item.word != "fn":
-        return False
-    function = Function.read(item.node)
-    has_modifiers = find_child(item.node, "function_modifiers") is not None
-    has_body = item.node.type == "function_item"
-    return not (has_body or has_modifiers or function.is_opaque or function.has_types)
 
 
 def _list_names(declared: Sequence[Declaration]) -> tuple[str, ...]:
@@ -131,12 +116,6 @@ def _find_refusals(declared: Sequence[Declaration]) -> Iterator[str]:
             yield f"{place} has `{beginning} ...`, which is nothing that can be declared"
         elif item.word == "mod":
             yield from _find_refusals(item.list_members())
-
-
-def _find_own_equality(declared: Sequence[Declaration]) -> Iterator[str]:
-    for item in declared:
-        if "PartialEq" in get_field(item.node, "trait"):
-            yield get_first_word(get_field(item.node, "type"))
 
 
 def get_first_word(type_: str) -> str:

@@ -171,7 +171,7 @@ def write_tests_file(
     `enums`: of the answer, whose variants may all be imported.
     `derived`: the answer derives `PartialEq`, or the task declares that it need not.
     """
-    derived = derived or bool(signature and signature.own_equality)
+    derived = derived or (signature is not None and signature.own_equality)
     fields = tuple((field, getattr(task, field)) for field in _FIELDS)
     return _build_tests_file(fields, signature, tuple(sorted(names)), frozenset(enums), derived)
 
