@@ -76,8 +76,6 @@ _REMOTE_ATTEMPTS = 4
 """Compilations of a task's tests with proxies, each with what the one before lacked."""
 _IMPORTS = 4
 """Compilations of tests that import everything, each with the names that the one before lacked."""
-_STUBS = 3
-"""Attempts to leave out of a stub what cannot be compiled."""
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
 """Crates that tests use beside the answer's: one that was called so could not be told apart."""
 _SYNTAX = frozenset({None, "E0748", "E0758", "E0762", "E0763", "E0765", "E0766", "E0768"})
@@ -319,13 +317,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled = self.compiler.compile_answer(attempt.answer, task, slot)
         if compiled.status is not CompileStatus.COMPILED:
             return None
-        product = compiled.product
-        compiled, tests = self._compile_tests(attempt, product)
-        if compiled.status is CompileStatus.COMPILED:
-            return None
-        if attempt.remote:
-            attempt.remote = None
-            compiled, tests = self._compile_tests(attempt, product)
+        compiled, tests = self._compile_tests(attempt, compiled.product)
         for message in compiled.errors:
             line = tests.find_task_line(message.outer_line)
             if line:
@@ -335,22 +327,12 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     def _find_task_error(self, task: RustTask, slot: int) -> str | None:
         """Return what no answer can mend in the task, with its line."""
         signature = read_signature(task)
-        without: set[int] = set()
-        stub = build_stub(task, signature)
-        compiled = self.compiler.compile_answer(stub, task, slot)
-        for _ in range(_STUBS):
-            if compiled.status is CompileStatus.COMPILED or not task.signature:
-                break
-            error, broken_items = find_declaration_error(task.signature, compiled)
+        compiled = self.compiler.compile_answer(build_stub(task, task.signature), task, slot)
+        is_complete = compiled.status is CompileStatus.COMPILED
+        if not is_complete:
+            error = find_declaration_error(compiled)
             if error:
                 return error
-            if broken_items <= without:
-                break
-            without |= broken_items
-            stub = build_stub(task, signature, without)
-            compiled = self.compiler.compile_answer(stub, task, slot)
-        is_complete = compiled.status is CompileStatus.COMPILED and not without
-        if compiled.status is not CompileStatus.COMPILED:  # nothing is known but names
             compiled = self.compiler.compile_answer(build_stub(task, None), task, slot)
         if compiled.status is not CompileStatus.COMPILED:
             return None
@@ -434,7 +416,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     def _fits_stub(self, attempt: _GradingAttempt, remote: _RemoteTests) -> bool:
         """Return whether the dispatcher compiles with a library that is as the signature says."""
         task, slot = attempt.task, attempt.slot
-        stub = self.compiler.compile_answer(build_stub(task, attempt.signature), task, slot)
+        stub = self.compiler.compile_answer(build_stub(task, task.signature), task, slot)
         if stub.status is not CompileStatus.COMPILED:
             return False
         compiled = self.compiler.compile_tests(remote.texts.dispatcher, stub.product, task, slot)

@@ -65,7 +65,6 @@ _OWN_TRAIT = re.compile(
 )
 """A trait's name in joined tokens, and the type if it is implemented there."""
 _DERIVED = re.compile(r"\bderive \([^()]{0,500}\)")
-_IMPORTED = re.compile(r"\buse (?:(?! (?:as|for) )[^;<]){0,500};")
 _TRAIT_PIECE = re.compile(r"(?:\$ \w+ |\) (?:[:*+?,] ){1,4})(?:<[^;{}]{0,200}> )?for\b|\$ \w+ \$")
 """A macro may be given the trait that it implements, by whatever words."""
 _DERIVED_PIECE = re.compile(r"# \[ \$|\bderive \( \$")
@@ -113,8 +112,6 @@ def find_own_traits(answer: RustAnswer) -> list[OwnTrait]:
     for path, text in texts.items():
         if not (is_piece and _DERIVED_PIECE.search(everything)):
             text = _DERIVED.sub(_blank, text)
-        if not is_piece:
-            text = _IMPORTED.sub(_blank, text)
         for match in _OWN_TRAIT.finditer(text):
             start = match.start()
             is_bound = _BOUND.search(text[max(0, start - 9) : start])

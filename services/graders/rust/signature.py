@@ -58,14 +58,11 @@ class Signature:
     pins: tuple[TypePin, ...]
     refused: str | None = None
     """Why no answer can meet it, if that is known."""
-    own_equality: frozenset[str] = frozenset()
+    own_equality: tuple[str, ...] = ()
     """Traits by which types are to say themselves what their values are equal to: `PartialEq`,
     `PartialEq<i64>`."""
     imports: str = ""
     """The `use` items, in one line."""
-    is_plain: bool = False
-    """It declares functions without bodies, modifiers and types of the answer's choice, and nothing
-    else."""
     is_certain: bool = True
     """Its text can be parsed; else the compiler decides whether it is Rust."""
 
@@ -83,25 +80,15 @@ def read_signature(task: RustTask) -> Signature | None:
 def parse_signature(text: str, crate: str) -> Signature:
     root = parse(normalize(text))
     declared = list(iter_declarations(root))
-    items = [item for item in declared if item.word != "use"]
+    traits = [get_field(item.node, "trait") for item in declared]
     return Signature(
         _list_names(declared),
         tuple(_build_pins(declared, f"::{crate}")),
         next(_find_refusals(declared), None),
-        frozenset(_find_own_equality(declared)),
+        tuple(trait for trait in traits if "PartialEq" in trait),
         " ".join(get_text(item.node) for item in declared if item.word == "use"),
-        all(map(_is_plain_function, items)),
         not root.has_error,
     )
-
-
-def _is_plain_function(item: Declaration) -> bool:
-    if item.word != "fn":
-        return False
-    function = Function.read(item.node)
-    has_modifiers = find_child(item.node, "function_modifiers") is not None
-    has_body = item.node.type == "function_item"
-    return not (has_body or has_modifiers or function.is_opaque or function.has_types)
 
 
 def _list_names(declared: Sequence[Declaration]) -> tuple[str, ...]:
@@ -136,13 +123,6 @@ def _find_refusals(declared: Sequence[Declaration]) -> Iterator[str]:
             yield f"{place} has `{beginning} ...`, which is nothing that can be declared"
         elif item.word == "mod":
             yield from _find_refusals(item.list_members())
-
-
-def _find_own_equality(declared: Sequence[Declaration]) -> Iterator[str]:
-    for item in declared:
-        trait = get_field(item.node, "trait")
-        if "PartialEq" in trait:
-            yield trait
 
 
 def get_first_word(type_: str) -> str:

@@ -55,10 +55,6 @@ class Declaration:
         return (self.attributes or [self.node])[0].start_point[0] + 1
 
     @property
-    def last_line(self) -> int:
-        return self.node.end_point[0] + 1
-
-    @property
     def is_broken(self) -> bool:
         """It is a part of a text that cannot be parsed."""
         parent = self.node.parent

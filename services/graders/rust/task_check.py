@@ -2,7 +2,7 @@
 against an answer.
 
 The stub is the signature's own text with bodies. Where it cannot be compiled, the compiler's error
-is the signature's, or what it stands at is left out: an `impl` may be declared in part. Tests that
+is the signature's, or nothing is known but names: an `impl` may be declared in part. Tests that
 do not compile against the stub are the task's fault where no answer can mend the error. Errors of
 syntax and of names that the answer cannot bring always are; errors of types are where the stub is
 whole, and not of what the signature leaves open about its types.
@@ -83,31 +83,17 @@ _Edit = tuple[int, int, str]
 """Start and end in a text, and what goes there; of a tree in bytes, of tokens in characters."""
 
 
-def build_stub(
-    task: RustTask, signature: Signature | None, without: Collection[int] = ()
-) -> RustAnswer:
-    """Return a library that has what the signature declares, but for its items `without`; empty
-    without a signature.
-
-    Line 1 holds what the tests import from elsewhere, which the signature may name; line n + 1 is
-    the signature's n.
-    """
-    text = ""
-    if signature is not None and task.signature is not None:
-        imported = []
-        for item in iter_declarations(parse(task.tests)):
-            words = _WORD.findall(get_text(item.node))
-            if item.word == "use" and task.crate not in words[:4] and "super" not in words:
-                imported.append("pub " + get_text(item.node).removeprefix("pub "))
-        scope = f"mod gradus_scope {{ {' '.join(imported)} }} use gradus_scope::*;"
-        declared = normalize(task.signature)
-        source = declared.encode()
-        edits = []
-        for start, end, new in _iter_edits(list(iter_declarations(parse(declared))), without):
-            edits.append((len(source[:start].decode()), len(source[:end].decode()), new))
-        stub = _apply_edits(declared, edits)
-        text = f"#![allow(warnings)] {scope}\n{stub}\n"
-    return build_library(task, text)
+def build_stub(task: RustTask, signature_text: str | None) -> RustAnswer:
+    """Return a library that has what the signature declares, on the same lines; empty without a
+    signature."""
+    if signature_text is None:
+        return build_library(task, "")
+    declared = normalize(signature_text)
+    source = declared.encode()
+    edits = []
+    for start, end, new in _iter_edits(list(iter_declarations(parse(declared)))):
+        edits.append((len(source[:start].decode()), len(source[:end].decode()), new))
+    return build_library(task, f"#![allow(warnings)] {_apply_edits(declared, edits)}\n")
 
 
 def build_library(task: RustTask, text: str) -> RustAnswer:
@@ -116,22 +102,20 @@ def build_library(task: RustTask, text: str) -> RustAnswer:
     return RustAnswer(Answer(text), entry, {**task.files, entry: text}, {entry: text}, task.edition)
 
 
-def _iter_edits(declared: Sequence[Declaration], without: Collection[int]) -> Iterator[_Edit]:
+def _iter_edits(declared: Sequence[Declaration]) -> Iterator[_Edit]:
     traits: dict[str, str] = {}
     for item in declared:
         trait = get_field(item.node, "trait")
         if trait:
             name = get_first_word(get_field(item.node, "type"))
             traits[name] = f"{traits.get(name, '')} {trait}"
-    for number, item in enumerate(declared):
+    for item in declared:
         node = item.node
         body = node.child_by_field_name("body")
-        if number in without:
-            yield item.start, node.end_byte, "\n" * (item.last_line - item.first_line)
-        elif item.word == "mod" and body:
-            yield from _make_public(node)
+        if item.word == "mod" and body:
+            yield _make_public(node)
             yield body.start_byte + 1, body.start_byte + 1, " use super::*;"
-            yield from _iter_edits(item.list_members(), ())
+            yield from _iter_edits(item.list_members())
         else:
             yield from _iter_item_edits(item, _WORD.findall(traits.get(item.name, "")))
 
@@ -145,7 +129,7 @@ def _iter_item_edits(item: Declaration, traits: Collection[str]) -> Iterator[_Ed
         derived = [name for name in _DERIVED if name not in traits]
         yield item.start, item.start, f"#[derive({', '.join(derived)})] "
     if item.word in _PUBLISHED:
-        yield from _make_public(node)
+        yield _make_public(node)
     if item.word == "fn":
         yield _add_body(node)
     elif item.word in ("const", "static"):
@@ -155,20 +139,18 @@ def _iter_item_edits(item: Declaration, traits: Collection[str]) -> Iterator[_Ed
             yield last, last + 1, " {}"
         for inner in item.list_members():
             if not node.child_by_field_name("trait") and inner.word in ("fn", "const"):
-                yield from _make_public(inner.node)
+                yield _make_public(inner.node)
             if inner.word == "fn":
                 yield _add_body(inner.node)
             elif inner.word == "const":
                 yield from _add_value(inner.node)
 
 
-def _make_public(node: Node) -> Iterator[_Edit]:
+def _make_public(node: Node) -> _Edit:
     """`pub` where it is missing, and in place of `pub(crate)`."""
     visibility = find_child(node, "visibility_modifier")
-    if visibility is None:
-        yield node.start_byte, node.start_byte, "pub "
-    elif get_text(visibility) != "pub":
-        yield visibility.start_byte, visibility.end_byte, "pub"
+    end = visibility.end_byte if visibility else node.start_byte
+    return node.start_byte, end, "pub "
 
 
 def _add_body(node: Node) -> _Edit:
@@ -242,19 +224,12 @@ def _publish_item(item: Item) -> Iterator[_Edit]:
 # ----------------------------------------------------------------------------------------- judging
 
 
-def find_declaration_error(signature_text: str, compiled: Compiled) -> tuple[str | None, set[int]]:
-    """Return what of the signature is no Rust, with its line; else the numbers of the items that
-    the stub has to lack."""
-    declared = read_declarations(signature_text)
-    without: set[int] = set()
+def find_declaration_error(compiled: Compiled) -> str | None:
+    """Return what of the signature is no Rust, with its line."""
     for error in compiled.errors:
-        line = error.line - 1
-        if error.code not in _OF_PARTS | _UNRESOLVED and line > 0:
-            return f"line {line} of its signature: {error.text}", set()
-        for number, item in enumerate(declared):
-            if item.first_line <= line <= item.last_line:
-                without.add(number)
-    return None, without
+        if error.code not in _OF_PARTS | _UNRESOLVED:
+            return f"line {error.line} of its signature: {error.text}"
+    return None
 
 
 def find_task_error(
@@ -280,19 +255,16 @@ def find_task_error(
     for line, error in of_tests:
         if _is_task_error(task, signature, error, is_complete=is_complete):
             return f"line {line} of its tests: {error.text}"
-    if is_complete and signature is not None and task.signature is not None:
-        declared = normalize(task.signature)
-        open_names = {*_iter_declared_types(iter_declarations(parse(declared))), task.crate}
-        generic = _GENERIC.search(declared) is not None
-        opaque = _OPAQUE.search(declared) is not None
-        mended = []
-        for _, error in of_tests:
-            if _can_be_mended(error, open_names, generic=generic, is_closed=signature.is_plain):
-                mended.append(error)
-        for line, error in of_tests:
-            if error not in mended and not opaque and not (mended and error.code in _OPEN):
-                return f"line {line} of its tests: {error.text}"
-    return None
+    if not of_tests or not is_complete or signature is None or task.signature is None:
+        return None
+    declared = normalize(task.signature)
+    open_names = {*_iter_declared_types(iter_declarations(parse(declared))), task.crate}
+    is_generic = _GENERIC.search(declared) is not None
+    for _, error in of_tests:
+        if _can_be_mended(error, open_names, generic=is_generic):
+            return None  # other errors may follow from it
+    line, error = of_tests[0]
+    return None if _OPAQUE.search(declared) else f"line {line} of its tests: {error.text}"
 
 
 def _iter_declared_types(declared: Iterable[Declaration]) -> Iterator[str]:
@@ -303,15 +275,13 @@ def _iter_declared_types(declared: Iterable[Declaration]) -> Iterator[str]:
                 yield from _iter_declared_types(item.list_members())
 
 
-def _can_be_mended(
-    error: CompilerMessage, open_names: Collection[str], *, generic: bool, is_closed: bool
-) -> bool:
+def _can_be_mended(error: CompilerMessage, open_names: Collection[str], *, generic: bool) -> bool:
     """Return whether the error is of what the signature leaves open: names, parts of its types,
-    bounds that an answer may lack. `is_closed`: no type is the answer's."""
+    bounds that an answer may lack. `open_names`: the crate, and types that are the answer's."""
     if error.code is None or error.code in _UNRESOLVED:
         return True
     if error.code in _OF_MOVES:
-        return not is_closed
+        return len(open_names) > 1
     if _OF_BORROWS.match(error.code):
         return True
     return (generic and error.code in _OF_BOUNDS | _OPEN) or not set(
@@ -326,15 +296,15 @@ def find_signature_error(
     that is declared."""
     for error in compiled.errors:
         pin = tests.pins.get(error.line)
-        if pin:
-            name = _NAME.search(error.text)
-            unknown = (
-                error.code in _UNRESOLVED and "in this scope" in error.text and name is not None
-            )
-            if unknown and not (signature and name and name[1] in signature.names):
-                return f"in its signature, of `{pin.name}`: {error.text}"
-            if is_complete:
-                return f"no answer can be what its signature declares as `{pin.name}`: {error.text}"
+        name = _NAME.search(error.text)
+        if pin is None:
+            continue
+        if "in this scope" in error.text and not (
+            name and signature and name[1] in signature.names
+        ):
+            return f"in its signature, of `{pin.name}`: {error.text}"
+        if is_complete:
+            return f"no answer can be what its signature declares as `{pin.name}`: {error.text}"
     return None
 
 
