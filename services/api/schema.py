@@ -214,10 +214,19 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 def install(app: FastAPI, registry: GraderRegistry) -> None:
-    """Serve the completed document."""
-    app.openapi = lambda: _build_document(  # type: ignore[method-assign]
-        app, [known_grader.description for known_grader in registry.known.values()]
-    )
+    """Serve the completed document, which is built when the known graders change."""
+    graders: list[GraderDescription] = []
+    document: dict[str, Any] = {}
+
+    def get_document() -> dict[str, Any]:
+        nonlocal graders, document
+        known = [known_grader.description for known_grader in registry.known.values()]
+        if not document or known != graders:
+            document = _build_document(app, known)
+            graders = known
+        return document
+
+    app.openapi = get_document  # type: ignore[method-assign]
 
 
 def _build_document(app: FastAPI, graders: list[GraderDescription]) -> dict[str, Any]:

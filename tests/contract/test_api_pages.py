@@ -38,6 +38,18 @@ def test_the_docs_show_every_route_and_load_nothing() -> None:
     assert not re.search(r"<(script|link|img|iframe)\b|@import|url\(", response.text)
 
 
+def test_the_document_is_built_once_for_the_known_graders() -> None:
+    app = create_app(MemoryBroker(), ApiSettings())
+    with TestClient(app):
+        document = app.openapi()
+        assert app.openapi() is document
+        known = app.state.api.registry.known
+        for name in list(known)[1:]:
+            del known[name]
+        body = app.openapi()["paths"]["/v1/grade/{grader}"]["post"]["requestBody"]
+        assert set(body["content"]["application/json"]["examples"]) == set(known)
+
+
 def test_the_docs_are_off_on_request() -> None:
     with make_client(docs=False) as client:
         assert client.get("/docs").status_code == 404
