@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from gradus.tasks.rust import RustTask
 from services.graders.rust.lexer import (
     Kind,
     code,
@@ -67,12 +67,13 @@ def iter_globs(text: str) -> Iterator[GlobImport]:
             words = []
 
 
-def may_call_macros(task: RustTask) -> bool:
+@lru_cache(maxsize=256)
+def may_call_macros(tests: str, crate: str, edition: str) -> bool:
     """Return whether tests may call macros of an answer: others than the standard library's and
-    their own, or by a path, or with more in scope than they name."""
-    globs = find_globs(task.tests, task.crate)
-    is_scope_open = any(not glob.is_plain(task.crate) for glob in globs)
-    text = " ".join(list_texts(code(task.tests, task.edition)))
+    their own, or by a path, or with more in scope than they name. Kept, because a task has many
+    answers."""
+    is_scope_open = any(not glob.is_plain(crate) for glob in find_globs(tests, crate))
+    text = " ".join(list_texts(code(tests, edition)))
     called = set(map("".join, _MACRO_CALL.findall(text)))
     called -= STD_MACROS | _BEFORE_NOT | set(_MACRO.findall(text))
     imported = STD_MACROS.intersection(_IMPORTED.findall(text))

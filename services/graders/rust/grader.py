@@ -194,7 +194,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if signature is None and not task.cases:
             self._log_missing_signature(submission)
         answer = read_answer(submission.completion, task, signature)
-        answer = replace(answer, exports_macros=may_call_macros(task))
+        exports_macros = may_call_macros(task.tests, task.crate, task.edition)
+        answer = replace(answer, exports_macros=exports_macros)
         attempt = _GradingAttempt(task, signature, answer, slot)
         if signature is not None and not signature.is_certain:
             self._refuse_broken_task(attempt)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from tree_sitter import Node
 
@@ -180,7 +181,7 @@ def _apply_edits(text: str, edits: Iterable[_Edit]) -> str:
 
 def publish_declared(text: str, items: Iterable[Item], signature_text: str) -> str:
     """Return `text` with `pub` at its private items and methods that the signature declares.
-    `own`: its items."""
+    `items`: those of the text."""
     names, methods = _collect_declared(signature_text)
     edits: list[_Edit] = []
     for item in items:
@@ -196,8 +197,10 @@ def publish_declared(text: str, items: Iterable[Item], signature_text: str) -> s
     return _apply_edits(text, edits)
 
 
+@lru_cache(maxsize=256)
 def _collect_declared(signature_text: str) -> tuple[set[str], set[str]]:
-    """Return names of declared items, and of functions and constants of types."""
+    """Return names of declared items, and of functions and constants of types. Kept, because a
+    task has many answers."""
     names: set[str] = set()
     methods: set[str] = set()
     for item in read_declarations(signature_text):
