@@ -220,10 +220,10 @@ def install(app: FastAPI, registry: GraderRegistry) -> None:
 
     def get_document() -> dict[str, Any]:
         nonlocal graders, document
-        known = [known_grader.description for known_grader in registry.known.values()]
-        if not document or known != graders:
-            document = _build_document(app, known)
-            graders = known
+        descriptions = [known_grader.description for known_grader in registry.known.values()]
+        if not document or descriptions != graders:
+            document = _build_document(app, descriptions)
+            graders = descriptions
         return document
 
     app.openapi = get_document  # type: ignore[method-assign]

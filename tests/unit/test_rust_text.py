@@ -31,7 +31,11 @@ from services.graders.rust.lexer import (
     remove_comments,
     tokens,
 )
-from services.graders.rust.own_words import find_own_word
+from services.graders.rust.own_words import (
+    find_compared_types,
+    find_own_word,
+    find_provided,
+)
 from services.graders.rust.signature import parse_signature
 from services.graders.rust.task_check import build_library, publish_declared
 from services.graders.rust.tests_file import write_tests_file
@@ -284,6 +288,9 @@ DOUBLED = (
     "use a::",
     "type A = ",
     "pub(crate) fn f() {}\n",
+    "pub struct ",
+    "impl Deref for ",
+    "PartialEq <",
 )
 """What is repeated to make texts of growing length."""
 
@@ -302,6 +309,27 @@ def measure_reading(text: str, task: RustTask) -> float:
         compute_checked_share(answer, None, errors)
         shortest = min(shortest, time.thread_time() - started)
     return shortest
+
+
+OWN_TYPE = "struct State(i64);\nimpl PartialEq for State {}\n"
+
+
+@pytest.mark.parametrize("place", ["{}", "// {}\n", "macro_rules! q {{ () => {{ {} }} }}"])
+@pytest.mark.parametrize("piece", [one for one in DOUBLED if "\n" not in one])
+def test_reading_own_traits_grows_as_the_text_does(piece: str, place: str) -> None:
+    task = RustTask(tests="use solution::*; #[test] fn a() { assert!(f() == g().max(h())); }")
+
+    def read(text: str) -> None:
+        answer = build_library(task, text)
+        with suppress(TooManyTokens):
+            find_compared_types(task, None, answer)
+            find_provided(task, answer)
+
+    def prepare(size: int) -> Callable[[], None]:
+        text = OWN_TYPE + place.format(piece * (size // len(piece)))
+        return lambda: read(text)
+
+    check_growth(prepare, 60_000)
 
 
 @pytest.mark.parametrize("piece", DOUBLED)

@@ -200,12 +200,12 @@ async def serve_session(socket: WebSocket, grader: str) -> None:
         return
     await socket.accept()
     key = socket.state.key.name
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
             if _open_sessions[key] >= MAX_SESSIONS:
                 message = f"this API key has {MAX_SESSIONS} open sessions at this process"
                 raise Refused(429, message)
-            held.enter_context(get_api(socket).busy_connections.hold(socket.state.key))
+            stack.enter_context(get_api(socket).busy_connections.hold(socket.state.key))
         except Refused as refusal:
             await socket.send_json(_build_error("CAPACITY_REACHED", str(refusal)))
             await socket.close(1013)

@@ -37,10 +37,10 @@ from services.graders.rust.imported_names import ImportedNames
 from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, code, list_texts, remove_comments
 from services.graders.rust.own_words import (
     EQUALITY,
+    find_compared_types,
     find_own_traits,
     find_own_word,
     find_provided,
-    may_be_compared,
 )
 from services.graders.rust.remote_answer import Needs, RemoteTexts, find_needs, render_remote
 from services.graders.rust.rubric import RUBRICS, RustFacts
@@ -529,10 +529,8 @@ def _find_forbidden(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts |
             violations.append((word, remark.path, remark.line, remark.text))
         elif remark.code == FOREIGN_BLOCK and remark.path in answer.own_files:
             violations.append(("extern", remark.path, remark.line, FORBIDDEN_IN_MACROS["extern"]))
-    for own_trait in () if attempt.remote else find_own_traits(answer):
-        if own_trait.trait == EQUALITY and may_be_compared(
-            attempt.task, attempt.signature, own_trait, answer
-        ):
+    if attempt.remote is None:
+        for own_trait in find_compared_types(attempt.task, attempt.signature, answer):
             violations.append((EQUALITY, own_trait.path, own_trait.line, _OWN_EQUALITY))
     for method, path, line in () if attempt.remote else find_provided(attempt.task, answer):
         violations.append((method, path, line, _OWN_METHOD))

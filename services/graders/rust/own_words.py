@@ -8,6 +8,7 @@ which is not allowed where a known type would not be.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -57,7 +58,8 @@ _PROVIDED = {
 _MAX_HEAD = 200
 """Tokens of an `impl` before its braces."""
 _TRAITS = sorted({*_OPERATORS, "Deref", EQUALITY})
-_TYPE_ARGUMENTS = r"< (?:[^;{}]|\{[^{};]*\}){0,1000}> "
+MAX_EQUALITIES = 50
+_TYPE_ARGUMENTS = r"< (?:[^;{}]|\{[^{};]*\}){0,300}> "
 _PATH = r"(?:(?:&|mut|dyn|'\w+|\w+ : :|: :) )*"
 _OWN_TRAIT = re.compile(
     rf"(?<![^ ])(?P<trait>{'|'.join(_TRAITS)})(?= (?P<behind>\S+))"
@@ -112,13 +114,16 @@ def find_own_traits(answer: RustAnswer) -> list[OwnTrait]:
     for path, text in texts.items():
         if not (is_piece and _DERIVED_PIECE.search(everything)):
             text = _DERIVED.sub(_blank, text)
+        at = counted_to = 0
         for match in _OWN_TRAIT.finditer(text):
             start = match.start()
+            at += text.count(" ", counted_to, start)
+            counted_to = start
             is_bound = _BOUND.search(text[max(0, start - 9) : start])
             is_renamed = match["behind"] == "as"
             is_unread = match["behind"] == "<" and not is_bound
             if match["type"] or is_piece or is_renamed or is_unread:
-                line = answer.tokens[path][text.count(" ", 0, start)].line
+                line = answer.tokens[path][at].line
                 own_traits.append(OwnTrait(match["trait"], match["type"] or "", path, line))
     return own_traits
 
@@ -132,7 +137,19 @@ def has_macros(answer: RustAnswer) -> bool:
     return any("macro_rules" in text for text in answer.own_files.values())
 
 
-def may_be_compared(
+def find_compared_types(
+    task: RustTask, signature: Signature | None, answer: RustAnswer
+) -> list[OwnTrait]:
+    """Return the answer's own equality of types that tests in its process may compare by it. Beyond
+    `MAX_EQUALITIES` the first, whatever it is: each is looked for in the whole answer. Raises
+    TooManyTokens."""
+    equalities = [one for one in find_own_traits(answer) if one.trait == EQUALITY]
+    if len(equalities) > MAX_EQUALITIES:
+        return equalities[:1]
+    return [one for one in equalities if _may_be_compared(task, signature, one, answer)]
+
+
+def _may_be_compared(
     task: RustTask, signature: Signature | None, own_trait: OwnTrait, answer: RustAnswer
 ) -> bool:
     """Return whether tests in the answer's process may compare by its own equality otherwise than
@@ -142,15 +159,34 @@ def may_be_compared(
     if _COMPARING.search(task.tests) is None:
         return False
     name = own_trait.type_
-    apart = ""
+    if not name:
+        return True
+    unless = ""
     if not has_macros(answer) and name not in list_texts(code(task.tests)):
         # public, but only what has values of it could bring them to tests that do not name it
-        apart = rf"(?!(?:\([^()]*\))?\s+(?:struct|enum|union)\s+{name}\b)"
-    reaching = re.compile(
-        rf"\bpub\b{apart}[^;{{}}]*\b{name}\b|\b(?:struct|enum|union|type|trait)\s+(?!{name}\b)\w+[^;}}]*"
-        rf"\b{name}\b|\bas\b|\bpub\s+use\b|\bPartialEq\s*<(?!\s*(?:Self|{name})\s*>)"
-    )
-    return not name or any(reaching.search(text) for text in answer.own_files.values())
+        unless = rf"(?!(?:\([^()]*\))?\s+(?:struct|enum|union)\s+{name}\b)"
+    public = re.compile(rf"\bpub\b{unless}")
+    other_type = re.compile(rf"\b(?:struct|enum|union|type|trait)\s+(?!{name}\b)\w+")
+    renamed = re.compile(rf"\bas\b|\bpub\s+use\b|\bPartialEq\s*<(?!\s*(?:Self|{name})\s*>)")
+    for text in answer.own_files.values():
+        if (
+            renamed.search(text)
+            or _names_behind(public, name, re.split("[;{}]", text))
+            or _names_behind(other_type, name, re.split("[;}]", text))
+        ):
+            return True
+    return False
+
+
+def _names_behind(start: re.Pattern[str], name: str, pieces: Iterable[str]) -> bool:
+    """Return whether a piece of text has the name behind what `start` matches. One search for each
+    in a piece: a pattern of both takes the square of the text's length."""
+    name_word = re.compile(rf"\b{name}\b")
+    for piece in pieces:
+        begun = start.search(piece)
+        if begun and name_word.search(piece, begun.end()):
+            return True
+    return False
 
 
 def find_provided(task: RustTask, answer: RustAnswer) -> list[tuple[str, str, int]]:
@@ -162,7 +198,7 @@ def find_provided(task: RustTask, answer: RustAnswer) -> list[tuple[str, str, in
         called |= _ORDERS
     everything = " ".join(chain.from_iterable(map(list_texts, answer.tokens.values())))
     is_renamed = any(f"{trait} as " in everything for trait in _PROVIDED)
-    found = []
+    methods = []
     for path, stream in answer.tokens.items():
         words = list_texts(stream)
         ends = compute_group_ends(stream)
@@ -171,7 +207,7 @@ def find_provided(task: RustTask, answer: RustAnswer) -> list[tuple[str, str, in
             while blocks and at >= blocks[-1][0]:
                 blocks.pop()
             if word == "fn" and blocks and words[at + 1] in blocks[-1][1] & called:
-                found.append((words[at + 1], path, stream[at].line))
+                methods.append((words[at + 1], path, stream[at].line))
             head = words[at : at + _MAX_HEAD] if word == "impl" else []
             if "{" in head and "for" in head[: head.index("{")]:
                 named = head[: head.index("for")]
@@ -180,7 +216,7 @@ def find_provided(task: RustTask, answer: RustAnswer) -> list[tuple[str, str, in
                     if is_renamed or trait in named or "$" in named:
                         names |= provided
                 blocks.append((ends[at + head.index("{")], names))
-    return found
+    return methods
 
 
 def find_own_word(task: RustTask, answer: RustAnswer) -> str | None:

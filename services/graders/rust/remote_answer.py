@@ -632,8 +632,8 @@ def _render_wire(
     for number, (variant, brackets, fields) in enumerate(variants):
         names = [f"gradus_{at}" for at in range(len(fields))]
         prefixes = [f"{field.name}: " if field.name else "" for field in fields]
-        rest = [".."] if is_only_put else []
-        pattern = _enclose(brackets, [*map(str.__add__, prefixes, names), *rest])
+        others_too = [".."] if is_only_put else []
+        pattern = _enclose(brackets, [*map(str.__add__, prefixes, names), *others_too])
         put = " ".join(f"{_WIRE}::Put::<{_MARKER}>::put({name}, to);" for name in names)
         puts.append(f"{path}{variant}{pattern} => {{ to.write(&[{number}]); {put} }}")
         take = f"{_WIRE}::Take::<{_MARKER}>::take(from)?"
